@@ -1,0 +1,55 @@
+# gpuop_room(NAME [DEPS room…] [LIBS library…] [TEST_DEPS room…] [TEST_LIBS library…] [EXCLUDE file…])
+#
+# One static library `NAME` from every *.cc of the calling folder. DEPS are the rooms it may include (and no
+# others: tests/base checks the include graph against these lines). Its tests are tests/NAME/*_test.cc (a room in src/cluster/x: tests/cluster_x),
+# built into one GoogleTest program NAME_test; its fuzzers tests/NAME/*_fuzz.cc, one libFuzzer program each.
+function(gpuop_room name)
+  cmake_parse_arguments(arg "" "" "DEPS;LIBS;TEST_DEPS;TEST_LIBS;EXCLUDE" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  foreach(pattern ${arg_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "/${pattern}$")
+  endforeach()
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} ${arg_LIBS})
+  if(GPUOP_PCH)
+    target_precompile_headers(${name} PRIVATE <expected> <functional> <map> <memory> <string> <vector>
+                              <optional> <filesystem> <boost/json/value.hpp>)
+  endif()
+  gpuop_tests(${name} DEPS ${name} ${arg_TEST_DEPS} LIBS ${arg_TEST_LIBS})
+endfunction()
+
+# gpuop_tests(NAME DEPS room… LIBS library…): the test program of tests/NAME.
+function(gpuop_tests name)
+  cmake_parse_arguments(arg "" "" "DEPS;LIBS" ${ARGN})
+  if(GPUOP_HOST_ONLY)
+    return()
+  endif()
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cc)
+  if(tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE ${arg_DEPS} ${arg_LIBS} gtest gtest_main pthread)
+    target_compile_definitions(${name}_test PRIVATE TEST_DATA="${CMAKE_SOURCE_DIR}/tests/${name}"
+                               SOURCE_ROOT="${CMAKE_SOURCE_DIR}" BUILD_ROOT="${CMAKE_BINARY_DIR}")
+    set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    set_property(GLOBAL APPEND PROPERTY gpuop_test_programs ${name}_test)
+  endif()
+  if(GPUOP_FUZZ)
+    file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_fuzz.cc)
+    foreach(source ${fuzzers})
+      get_filename_component(fuzzer ${source} NAME_WE)
+      add_executable(${name}_${fuzzer} ${source})
+      target_link_libraries(${name}_${fuzzer} PRIVATE ${arg_DEPS} ${arg_LIBS})
+      target_link_options(${name}_${fuzzer} PRIVATE -fsanitize=fuzzer)
+      set_target_properties(${name}_${fuzzer} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+    endforeach()
+  endif()
+endfunction()
+
+# gpuop_program(NAME DEPS room… LIBS library…): bin/NAME from every *.cc of the calling folder.
+function(gpuop_program name)
+  cmake_parse_arguments(arg "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} ${arg_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
