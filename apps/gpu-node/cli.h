@@ -1,0 +1,13 @@
+// Command lines of roles. For the .cc files of this folder only: it brings CLI11 along.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+namespace gpuop {
+
+// Parses; answers an exit code when the program should end now: 0 after --help, 1 after a wrong command line,
+// whose one error line names the nearest right option.
+std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
+
+}  // namespace gpuop

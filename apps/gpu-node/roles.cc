@@ -1,0 +1,23 @@
+#include "roles.h"
+
+#include <algorithm>
+
+namespace gpuop {
+
+std::span<const Role> roles() {
+  // In the order of --help: by name.
+  static const std::vector<Role> table = {
+      {"pause", {}, "print one line and wait for SIGTERM", pause_main},
+      {"wait-for", {}, "wait until files exist", wait_for_main},
+  };
+  return table;
+}
+
+const Role* find_role(std::string_view name) {
+  for (const Role& role : roles()) {
+    if (role.name == name || std::ranges::find(role.aliases, name) != role.aliases.end()) return &role;
+  }
+  return nullptr;
+}
+
+}  // namespace gpuop
