@@ -20,10 +20,11 @@ namespace gpuop::kube {
 
 // A Status answer of the API server, or a transport fault (status 0).
 struct ApiError {
-  int status = 0;           // HTTP status code; 0: no answer came
-  std::string reason;       // "NotFound", "AlreadyExists", "Conflict", "Invalid", "Forbidden", "Expired", …
-  std::string message;      // the server's sentence, or the transport's
-  Json details;             // Status.details or null
+  int status = 0;       // HTTP status code; 0: no answer came
+  std::string reason;   // "NotFound", "AlreadyExists", "Conflict", "Invalid", "Forbidden", "Expired", …
+  std::string message;  // the server's sentence, or the transport's
+  Json details;         // Status.details or null
+  Code fault = Code::kUnavailable;  // what kind of transport fault, when status is 0
   std::optional<Duration> retry_after;
 
   bool not_found() const { return status == 404; }
@@ -50,12 +51,12 @@ struct ListOptions {
 };
 struct WriteOptions {
   bool dry_run = false;
-  bool force = false;                 // Patch::kApply only
-  std::string subresource;            // "status", …
-  std::string field_validation;       // "Strict", "Warn", "Ignore"; empty: the server's default
+  bool force = false;            // Patch::kApply only
+  std::string subresource;       // "status", …
+  std::string field_validation;  // "Strict", "Warn", "Ignore"; empty: the server's default
 };
 struct DeleteOptions {
-  std::string propagation;            // "Background", "Foreground", "Orphan"; empty: the server's default
+  std::string propagation;  // "Background", "Foreground", "Orphan"; empty: the server's default
   std::optional<int> grace_seconds;
   std::string precondition_uid;
 };
@@ -65,7 +66,7 @@ struct WatchOptions {
   std::string resource_version;
   bool bookmarks = true;
   bool send_initial_events = false;
-  int timeout_seconds = 0;            // 0: random 300 to 600
+  int timeout_seconds = 0;  // 0: random 300 to 600
 };
 // One watch event: "ADDED", "MODIFIED", "DELETED", "BOOKMARK".
 struct WatchEvents {
@@ -86,7 +87,7 @@ class Credentials {
 struct ClientOptions {
   std::string user_agent = "gpu-operator";
   std::string field_manager = "gpu-operator";
-  int max_reads = 16;      // requests under way at once; more wait in order
+  int max_reads = 16;  // requests under way at once; more wait in order
   int max_writes = 8;
   Duration timeout = 30s;  // a request without an answer
 };
@@ -102,18 +103,20 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   Loop& loop() const;
+  const ClientOptions& options() const;
 
   // The returned handle cancels; use .detach() to let a call run by itself.
   Handle get(const Resource& type, std::string_view ns, std::string_view name, Done done);
   // Answers the List object of one page.
   Handle list(const Resource& type, std::string_view ns, const ListOptions& options, Done done);
-  Handle create(const Resource& type, std::string_view ns, const Json& object, const WriteOptions& options, Done done);
+  Handle create(const Resource& type, std::string_view ns, const Json& object, const WriteOptions& options,
+                Done done);
   Handle update(const Resource& type, std::string_view ns, std::string_view name, const Json& object,
                 const WriteOptions& options, Done done);
   Handle patch(const Resource& type, std::string_view ns, std::string_view name, Patch how, const Json& body,
                const WriteOptions& options, Done done);
-  Handle remove(const Resource& type, std::string_view ns, std::string_view name, const DeleteOptions& options,
-                Done done);
+  Handle remove(const Resource& type, std::string_view ns, std::string_view name,
+                const DeleteOptions& options, Done done);
   Handle watch(const Resource& type, std::string_view ns, const WatchOptions& options, WatchEvents events);
   // Any other path: "/version", "/api/v1/…/log". The answer's body, whatever its type.
   Handle raw(HttpRequest request, std::function<void(ApiResult<HttpResponse>)> done);

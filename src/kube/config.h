@@ -12,13 +12,13 @@
 namespace gpuop::kube {
 
 struct Config {
-  std::string server;               // "https://host:port"
-  std::string ca_pem;               // empty: the system's
+  std::string server;  // "https://host:port"
+  std::string ca_pem;  // empty: the system's
   std::string client_cert_pem, client_key_pem;
   std::string client_cert_file, client_key_file;  // re-read on change
   std::string token;
-  std::string token_file;           // re-read at most once a minute, and at once after a 401
-  std::string ca_file;              // re-read every 60 s
+  std::string token_file;  // re-read at most once a minute, and at once after a 401
+  std::string ca_file;     // re-read every 60 s
   std::string tls_server_name;
   bool insecure = false;
   std::string username, password;
@@ -34,7 +34,8 @@ struct Config {
 Result<Config> load_kubeconfig(const std::vector<std::string>& paths, std::string_view context = {});
 // KUBERNETES_SERVICE_HOST/PORT and /var/run/secrets/kubernetes.io/serviceaccount.
 Result<Config> in_cluster_config();
-// `explicit_path` if given; else KUBECONFIG; else in-cluster when its environment is there; else ~/.kube/config.
+// `explicit_path` if given; else KUBECONFIG; else in-cluster when its environment is there; else
+// ~/.kube/config.
 Result<Config> find_config(std::string_view explicit_path = {});
 
 // A client over HTTP/2 (HTTP/1.1 where the server speaks no better). Real loop only.

@@ -13,7 +13,8 @@ class EventRecorder {
   // `component` is source.component; `host` source.host (may be empty).
   EventRecorder(Client& client, std::string component, std::string host = {});
   ~EventRecorder();
-  // `type` "Normal" or "Warning". `object` needs apiVersion, kind, metadata. Never fails: a lost event is logged.
+  // `type` "Normal" or "Warning". `object` needs apiVersion, kind, metadata. Never fails: a lost event is
+  // logged.
   void event(const Json& object, std::string_view type, std::string_view reason, std::string_view message);
   struct Impl;
 

@@ -1,4 +1,5 @@
-// A watched, cached collection (kubernetes-api.md §17.1, §17.2). Keeps only the declared fields of each object.
+// A watched, cached collection (kubernetes-api.md §17.1, §17.2). Keeps only the declared fields of each
+// object.
 #pragma once
 
 #include <functional>
@@ -17,17 +18,19 @@ std::string object_key(std::string_view ns, std::string_view name);
 std::pair<std::string, std::string> split_key(std::string_view key);  // (namespace, name)
 
 struct InformerOptions {
-  std::string ns;                   // empty: all namespaces
+  std::string ns;  // empty: all namespaces
   std::string label_selector;
   std::string field_selector;
-  // Dotted paths that are kept beside apiVersion, kind, metadata.{name,namespace,uid,resourceVersion,generation,
+  // Dotted paths that are kept beside apiVersion, kind,
+  // metadata.{name,namespace,uid,resourceVersion,generation,
   // labels,annotations,ownerReferences,deletionTimestamp,creationTimestamp,finalizers}: "spec.nodeName",
   // "status.conditions". "*": the whole object but managedFields and last-applied-configuration.
   std::vector<std::string> keep;
 };
 
 // Old is null for an object that is new, now is null for one that is gone.
-using Changed = std::function<void(const std::shared_ptr<const Json>& old, const std::shared_ptr<const Json>& now)>;
+using Changed =
+    std::function<void(const std::shared_ptr<const Json>& old, const std::shared_ptr<const Json>& now)>;
 
 class Informer {
  public:
@@ -37,7 +40,8 @@ class Informer {
   // Handlers added later see the cache's content as additions, on the next turn of the loop.
   void on_change(Changed handler);
   void start();
-  // After the first complete list, never false again. `synced` is called once then (at once if it is so already).
+  // After the first complete list, never false again. `synced` is called once then (at once if it is so
+  // already).
   bool synced() const;
   void on_synced(std::function<void()> synced);
 

@@ -12,7 +12,7 @@ namespace gpuop::kube {
 struct LeaseOptions {
   std::string ns;
   std::string name;
-  std::string identity;            // "<host>_<uuid>"
+  std::string identity;  // "<host>_<uuid>"
   Duration lease_duration = 15s;
   Duration renew_deadline = 10s;
   Duration retry_period = 2s;

@@ -32,21 +32,25 @@ inline constexpr Resource kEvents{"", "v1", "events", "Event", true};
 inline constexpr Resource kDaemonSets{"apps", "v1", "daemonsets", "DaemonSet", true};
 inline constexpr Resource kDeployments{"apps", "v1", "deployments", "Deployment", true};
 inline constexpr Resource kReplicaSets{"apps", "v1", "replicasets", "ReplicaSet", true};
-inline constexpr Resource kControllerRevisions{"apps", "v1", "controllerrevisions", "ControllerRevision", true};
+inline constexpr Resource kControllerRevisions{"apps", "v1", "controllerrevisions", "ControllerRevision",
+                                               true};
 inline constexpr Resource kJobs{"batch", "v1", "jobs", "Job", true};
 inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease", true};
 inline constexpr Resource kRoles{"rbac.authorization.k8s.io", "v1", "roles", "Role", true};
-inline constexpr Resource kRoleBindings{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true};
-inline constexpr Resource kClusterRoles{"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false};
+inline constexpr Resource kRoleBindings{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding",
+                                        true};
+inline constexpr Resource kClusterRoles{"rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole",
+                                        false};
 inline constexpr Resource kClusterRoleBindings{"rbac.authorization.k8s.io", "v1", "clusterrolebindings",
                                                "ClusterRoleBinding", false};
 inline constexpr Resource kRuntimeClasses{"node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", false};
-inline constexpr Resource kCustomResourceDefinitions{"apiextensions.k8s.io", "v1", "customresourcedefinitions",
-                                                     "CustomResourceDefinition", false};
-inline constexpr Resource kServiceMonitors{"monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", true};
+inline constexpr Resource kCustomResourceDefinitions{
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false};
+inline constexpr Resource kServiceMonitors{"monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor",
+                                           true};
 inline constexpr Resource kClusterPolicies{"nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", false};
 inline constexpr Resource kNodeFeatures{"nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", true};
-inline constexpr Resource kNodeFeatureRules{"nfd.k8s-sigs.io", "v1alpha1", "nodefeaturerules", "NodeFeatureRule",
-                                            false};
+inline constexpr Resource kNodeFeatureRules{"nfd.k8s-sigs.io", "v1alpha1", "nodefeaturerules",
+                                            "NodeFeatureRule", false};
 
 }  // namespace gpuop::kube

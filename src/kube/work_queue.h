@@ -10,14 +10,15 @@
 namespace gpuop::kube {
 
 struct QueueOptions {
-  Duration base_delay = 5ms;       // first failure; doubles
+  Duration base_delay = 5ms;  // first failure; doubles
   Duration max_delay = 1000s;
-  int workers = 1;                 // keys under way at once
+  int workers = 1;  // keys under way at once
 };
 
 class WorkQueue {
  public:
-  // Work on `key`; call `finished` exactly once: true forgets the key's failures, false retries it with back-off.
+  // Work on `key`; call `finished` exactly once: true forgets the key's failures, false retries it with
+  // back-off.
   using Work = std::function<void(const std::string& key, std::function<void(bool ok)> finished)>;
   WorkQueue(Loop& loop, Work work, QueueOptions options = {});
   ~WorkQueue();
