@@ -1,0 +1,299 @@
+#include "policy/crds.h"
+
+#include "base/yaml.h"
+#include "policy/cluster_policy.h"
+#include "policy/schema.h"
+
+namespace gpuop::policy {
+
+namespace {
+
+constexpr std::string_view kQuantityPattern =
+    "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|("
+    "\\.[0-9]+))))?$";
+
+struct Resource {
+  std::string kind, plural, singular, version;
+  std::vector<std::string> short_names;
+  JsonArray columns;
+  std::vector<std::string> states;
+  const Schema& spec;
+  const void* assumed;
+  std::string about;
+};
+
+Json column(std::string_view name, std::string_view type, std::string_view path) {
+  return JsonObject{{"name", name}, {"type", type}, {"jsonPath", path}};
+}
+
+Json int_or_string() {
+  return JsonArray{JsonObject{{"type", "integer"}}, JsonObject{{"type", "string"}}};
+}
+
+Json status_schema(const std::vector<std::string>& states) {
+  JsonArray values;
+  for (const std::string& state : states) values.emplace_back(state);
+  Json conditions = JsonObject{{"description", "What the operator last found."},
+                               {"type", "array"},
+                               {"items", openapi(condition_schema())},
+                               {"x-kubernetes-list-map-keys", JsonArray{"type"}},
+                               {"x-kubernetes-list-type", "map"}};
+  return JsonObject{
+      {"description", "What the operator found; written by the operator."},
+      {"type", "object"},
+      {"properties",
+       JsonObject{
+           {"conditions", std::move(conditions)},
+           {"namespace", JsonObject{{"description", "Namespace of the operator."}, {"type", "string"}}},
+           {"state",
+            JsonObject{{"description", "The state in one word."}, {"type", "string"}, {"enum", values}}}}},
+      {"required", JsonArray{"state"}}};
+}
+
+Json crd(const Resource& r) {
+  JsonObject names{{"kind", r.kind}, {"listKind", r.kind + "List"}, {"plural", r.plural}};
+  if (!r.short_names.empty()) {
+    JsonArray list;
+    for (const std::string& name : r.short_names) list.emplace_back(name);
+    names["shortNames"] = std::move(list);
+  }
+  names["singular"] = r.singular;
+  Json spec = openapi(r.spec);
+  JsonObject properties{
+      {"apiVersion", JsonObject{{"description", "API group and version."}, {"type", "string"}}},
+      {"kind", JsonObject{{"description", "Kind of the object."}, {"type", "string"}}},
+      {"metadata", JsonObject{{"type", "object"}}},
+      {"spec", std::move(spec)},
+      {"status", status_schema(r.states)}};
+  Json schema =
+      JsonObject{{"description", r.about}, {"type", "object"}, {"properties", std::move(properties)}};
+  JsonObject version{{"name", r.version},
+                     {"served", true},
+                     {"storage", true},
+                     {"additionalPrinterColumns", r.columns},
+                     {"schema", JsonObject{{"openAPIV3Schema", std::move(schema)}}},
+                     {"subresources", JsonObject{{"status", JsonObject{}}}}};
+  return JsonObject{{"apiVersion", "apiextensions.k8s.io/v1"},
+                    {"kind", "CustomResourceDefinition"},
+                    {"metadata", JsonObject{{"name", r.plural + ".nvidia.com"}}},
+                    {"spec", JsonObject{{"group", "nvidia.com"},
+                                        {"names", std::move(names)},
+                                        {"scope", "Cluster"},
+                                        {"versions", JsonArray{std::move(version)}}}}};
+}
+
+std::vector<Resource> resources() {
+  static const ClusterPolicySpec policy;
+  std::vector<Resource> list;
+  list.push_back({.kind = "ClusterPolicy",
+                  .plural = "clusterpolicies",
+                  .singular = "clusterpolicy",
+                  .version = "v1",
+                  .short_names = {},
+                  .columns = {column("Status", "string", ".status.state"),
+                              column("Age", "string", ".metadata.creationTimestamp")},
+                  .states = {"ignored", "ready", "notReady"},
+                  .spec = cluster_policy_spec_schema(),
+                  .assumed = &policy,
+                  .about = "ClusterPolicy describes the GPU software of a cluster."});
+  return list;
+}
+
+std::string reference(const Resource& r) {
+  return "# " + r.kind + " reference\n\n" + r.about +
+         " Made from the declaration that the operator reads it with; do not edit.\n\n"
+         "*Default* is what the API server fills in; *absent* is what the operator assumes when a field "
+         "without\n"
+         "default is left out.\n\n"
+         "| Field | Type | Default, limits | Meaning |\n|---|---|---|---|\n" +
+         reference_rows(r.spec, r.assumed, "spec") + "\n`status.state` is one of " +
+         [&] {
+           std::string text;
+           for (const std::string& state : r.states) text += (text.empty() ? "`" : ", `") + state + "`";
+           return text;
+         }() +
+         "; `status.conditions` has the types Ready and Error; `status.namespace` is the operator's.\n";
+}
+
+}  // namespace
+
+std::vector<Json> crds() {
+  std::vector<Json> list;
+  for (const Resource& r : resources()) list.push_back(crd(r));
+  return list;
+}
+
+std::vector<GeneratedFile> generated_files() {
+  std::vector<GeneratedFile> files;
+  for (const Resource& r : resources()) {
+    files.push_back({"deploy/crds/nvidia.com_" + r.plural + ".yaml", to_yaml(crd(r))});
+    files.push_back({"docs/" + r.singular + ".md", reference(r)});
+  }
+  return files;
+}
+
+Json openapi(const Schema& schema) {
+  JsonObject out;
+  if (!schema.doc.empty()) {
+    std::string text = schema.doc;
+    if (schema.deprecated) text += " Deprecated: " + schema.deprecation + ".";
+    out["description"] = text;
+  }
+  if (schema.default_value) out["default"] = *schema.default_value;
+  if (!schema.choices.empty()) {
+    JsonArray values;
+    for (const std::string& choice : schema.choices) values.emplace_back(choice);
+    out["enum"] = std::move(values);
+  }
+  if (schema.minimum) out["minimum"] = *schema.minimum;
+  if (schema.maximum) out["maximum"] = *schema.maximum;
+  if (!schema.pattern.empty()) out["pattern"] = schema.pattern;
+  switch (schema.kind) {
+    case Kind::kObject: {
+      out["type"] = "object";
+      JsonObject properties;
+      JsonArray required;
+      for (const Property& p : schema.properties) {
+        properties[p.name] = openapi(p.schema);
+        if (p.schema.required) required.emplace_back(p.name);
+      }
+      if (!properties.empty()) out["properties"] = std::move(properties);
+      if (!required.empty()) out["required"] = std::move(required);
+      break;
+    }
+    case Kind::kMap:
+      out["type"] = "object";
+      out["additionalProperties"] = openapi(*schema.items);
+      break;
+    case Kind::kArray:
+      out["type"] = "array";
+      out["items"] = openapi(*schema.items);
+      if (!schema.list_map_key.empty()) {
+        out["x-kubernetes-list-type"] = "map";
+        out["x-kubernetes-list-map-keys"] = JsonArray{Json(schema.list_map_key)};
+      } else {
+        out["x-kubernetes-list-type"] = "atomic";
+      }
+      break;
+    case Kind::kString:
+      out["type"] = "string";
+      break;
+    case Kind::kBool:
+      out["type"] = "boolean";
+      break;
+    case Kind::kInt32:
+    case Kind::kInt64:
+      out["type"] = "integer";
+      out["format"] = schema.kind == Kind::kInt32 ? "int32" : "int64";
+      break;
+    case Kind::kQuantity:
+      out["anyOf"] = int_or_string();
+      out["pattern"] = kQuantityPattern;
+      out["x-kubernetes-int-or-string"] = true;
+      break;
+    case Kind::kIntOrString:
+      out["anyOf"] = int_or_string();
+      out["x-kubernetes-int-or-string"] = true;
+      break;
+  }
+  if (!schema.rules.empty()) {
+    JsonArray rules;
+    for (const auto& [rule, message] : schema.rules)
+      rules.push_back(JsonObject{{"message", message}, {"rule", rule}});
+    out["x-kubernetes-validations"] = std::move(rules);
+  }
+  return out;
+}
+
+namespace {
+
+std::string type_name(const Schema& s) {
+  switch (s.kind) {
+    case Kind::kObject:
+      return "object";
+    case Kind::kMap:
+      return "map of " + type_name(*s.items);
+    case Kind::kArray:
+      return "list of " + type_name(*s.items);
+    case Kind::kString:
+      return "string";
+    case Kind::kBool:
+      return "boolean";
+    case Kind::kInt32:
+    case Kind::kInt64:
+      return "integer";
+    case Kind::kQuantity:
+      return "quantity";
+    case Kind::kIntOrString:
+      return "integer or string";
+  }
+  return "";
+}
+
+std::string code(const Json& json) {
+  return "`" + to_text(json) + "`";
+}
+
+void add_row(std::string& out, const Property& p, const void* member, const std::string& path) {
+  const Schema& s = p.schema;
+  std::string limits;
+  auto say = [&limits](const std::string& text) { limits += (limits.empty() ? "" : "; ") + text; };
+  if (s.required && !s.default_value) say("required");
+  if (s.default_value) say("default " + code(*s.default_value));
+  if (!s.default_value && member && s.load) {
+    std::optional<Json> assumed = s.load(member);
+    if (assumed && (assumed->is_bool() || (assumed->is_string() && !assumed->get_string().empty())))
+      say("absent: " + code(*assumed));
+  }
+  if (!s.choices.empty()) {
+    std::string choices;
+    for (const std::string& choice : s.choices) choices += (choices.empty() ? "" : ", ") + code(Json(choice));
+    say("one of " + choices);
+  }
+  if (!s.must.empty()) say("must " + s.must);
+  if (s.minimum) say("at least " + std::to_string(*s.minimum));
+  if (s.maximum) say("at most " + std::to_string(*s.maximum));
+  std::string meaning = s.doc;
+  if (s.deprecated) meaning += " **Deprecated**: " + s.deprecation + ".";
+  for (const auto& [rule, message] : s.rules) meaning += " Rule: " + message + ".";
+  out += "| `" + path + "` | " + type_name(s) + " | " + limits + " | " + meaning + " |\n";
+}
+
+}  // namespace
+
+std::string reference_rows(const Schema& schema, const void* assumed, const std::string& path) {
+  std::string out;
+  for (const Property& p : schema.properties) {
+    const void* member = assumed && p.has_member ? static_cast<const char*>(assumed) + p.offset : nullptr;
+    std::string here = path + "." + p.name;
+    add_row(out, p, member, here);
+    if (p.schema.kind == Kind::kObject)
+      out += reference_rows(p.schema, member && p.inner ? p.inner(member) : nullptr, here);
+    else if (p.schema.kind == Kind::kArray && p.schema.items->kind == Kind::kObject)
+      out += reference_rows(*p.schema.items, nullptr, here + "[]");
+  }
+  return out;
+}
+
+Result<Json> stored_spec(std::string_view kind, const Json& spec) {
+  for (const Resource& r : resources())
+    if (r.kind == kind) return normalized(r.spec, spec);
+  return fail(Code::kInvalid, "read a spec: '" + std::string(kind) + "': no such kind of ours");
+}
+
+Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::vector<Note>& notes) {
+  const Json* given = find(object, {"spec"});
+  if (!given || given->is_null()) return fail(Code::kInvalid, "spec: is required");
+  Json stored = normalized(schema, *given);
+  std::vector<Problem> problems = find_problems(schema, stored, "spec");
+  if (!problems.empty()) {
+    std::string text = problems[0].text;
+    if (problems.size() > 1) text += " (and " + std::to_string(problems.size() - 1) + " more)";
+    return fail(Code::kInvalid, text);
+  }
+  notes = find_notes(schema, *given, "spec");
+  schema.store(schema, stored, spec);
+  return {};
+}
+
+}  // namespace gpuop::policy

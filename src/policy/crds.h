@@ -1,0 +1,32 @@
+// Our CustomResourceDefinitions and the field reference, made from the declarations.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "policy/shared_types.h"
+
+namespace gpuop::policy {
+
+struct GeneratedFile {
+  std::string path;  // within the repository: "deploy/crds/nvidia.com_clusterpolicies.yaml"
+  std::string content;
+};
+
+// CustomResourceDefinition objects (apiextensions.k8s.io/v1): clusterpolicies, nvidiadrivers.
+std::vector<Json> crds();
+// Every file that is made from the declarations; the repository holds them as they come from here.
+std::vector<GeneratedFile> generated_files();
+
+// What the API server would store for a spec: unknown fields and nulls dropped, defaults filled in. `kind` is
+// ClusterPolicy or NVIDIADriver; kInvalid for another.
+Result<Json> stored_spec(std::string_view kind, const Json& spec);
+
+struct Schema;
+// Checks `object`'s spec, stores it in `*spec`, and notes unknown and deprecated fields.
+Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::vector<Note>& notes);
+const Schema& cluster_policy_spec_schema();
+
+}  // namespace gpuop::policy
