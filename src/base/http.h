@@ -26,8 +26,8 @@ struct HttpRequest {
   std::string query;  // raw, without '?'
   Headers headers;
   std::string body;
-  std::string peer;               // "127.0.0.1:4242", empty in memory
-  std::string client_cert_cn;     // verified client certificate, if any
+  std::string peer;            // "127.0.0.1:4242", empty in memory
+  std::string client_cert_cn;  // verified client certificate, if any
   std::vector<std::string> client_cert_orgs;
 
   std::string_view header(std::string_view name) const;  // "" when absent
@@ -42,7 +42,8 @@ struct HttpResponse {
   Headers headers;
   std::string body;
 
-  static HttpResponse text(int status, std::string body, std::string content_type = "text/plain; charset=utf-8");
+  static HttpResponse text(int status, std::string body,
+                           std::string content_type = "text/plain; charset=utf-8");
   static HttpResponse json(int status, std::string body);
 };
 

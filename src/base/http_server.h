@@ -11,29 +11,30 @@
 
 namespace gpuop {
 
-struct TlsFiles {          // PEM texts, not paths
+struct TlsFiles {           // PEM texts, not paths
   std::string certificate;  // chain
   std::string key;
-  std::string client_ca;    // empty: client certificates are not asked for
+  std::string client_ca;  // empty: client certificates are not asked for
 };
 
 struct HttpServerOptions {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 0;         // 0: any free one
-  std::string unix_path;          // when set, address and port are ignored
-  int listen_fd = -1;             // when set, an already listening socket is taken over
+  std::uint16_t port = 0;  // 0: any free one
+  std::string unix_path;   // when set, address and port are ignored
+  int listen_fd = -1;      // when set, an already listening socket is taken over
   std::optional<TlsFiles> tls;
-  std::size_t body_limit = 3u << 20;       // larger: 413
-  std::size_t header_limit = 64u << 10;    // larger: 431
-  Duration header_timeout = 10s;           // slow clients are cut
-  Duration idle_timeout = 5min;            // keep-alive
-  std::size_t write_limit = 8u << 20;      // a streamed answer that the peer does not read is cut beyond this
+  std::size_t body_limit = 3u << 20;     // larger: 413
+  std::size_t header_limit = 64u << 10;  // larger: 431
+  Duration header_timeout = 10s;         // slow clients are cut
+  Duration idle_timeout = 5min;          // keep-alive
+  std::size_t write_limit = 8u << 20;    // a streamed answer that the peer does not read is cut beyond this
 };
 
 class HttpServer {
  public:
   // Errors: "listen on 'ADDR:PORT': Address already in use" (kBusy), bad certificate (kInvalid).
-  static Result<std::unique_ptr<HttpServer>> create(Loop& loop, HttpServerOptions options, HttpHandler handler);
+  static Result<std::unique_ptr<HttpServer>> create(Loop& loop, HttpServerOptions options,
+                                                    HttpHandler handler);
   ~HttpServer();  // closes every connection
   std::uint16_t port() const;
   struct Impl;
@@ -44,7 +45,7 @@ class HttpServer {
 };
 
 // One request to a server on this machine, blocking; for probes, tests and small tools.
-// `url`: "http://127.0.0.1:9400/metrics" or "unix:///path.sock:/target". No TLS.
+// `url`: "http://127.0.0.1:9400/metrics" or "unix:///path.sock:/target", IPv4 only. No TLS.
 Result<HttpResponse> http_get(const std::string& url, Duration limit);
 
 }  // namespace gpuop

@@ -40,9 +40,17 @@ struct Field {
 using Fields = std::initializer_list<Field>;
 
 void write(Level level, std::string_view message, Fields fields);
-inline void debug(std::string_view message, Fields fields = {}) { write(Level::kDebug, message, fields); }
-inline void info(std::string_view message, Fields fields = {}) { write(Level::kInfo, message, fields); }
-inline void warn(std::string_view message, Fields fields = {}) { write(Level::kWarn, message, fields); }
-inline void error(std::string_view message, Fields fields = {}) { write(Level::kError, message, fields); }
+inline void debug(std::string_view message, Fields fields = {}) {
+  write(Level::kDebug, message, fields);
+}
+inline void info(std::string_view message, Fields fields = {}) {
+  write(Level::kInfo, message, fields);
+}
+inline void warn(std::string_view message, Fields fields = {}) {
+  write(Level::kWarn, message, fields);
+}
+inline void error(std::string_view message, Fields fields = {}) {
+  write(Level::kError, message, fields);
+}
 
 }  // namespace gpuop::log

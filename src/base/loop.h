@@ -68,7 +68,8 @@ class Loop {
 
   // Runs until stop(); in virtual mode also until nothing is left to do.
   void run();
-  // Runs until `done` answers true (asked after each event) or `limit` has passed; answers what `done` says then.
+  // Runs until `done` answers true (asked after each event) or `limit` has passed; answers what `done` says
+  // then.
   bool run_until(const std::function<bool()>& done, Duration limit);
   // Runs for `span`, virtual or real.
   void run_for(Duration span);

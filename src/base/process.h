@@ -17,13 +17,13 @@
 namespace gpuop {
 
 struct Command {
-  std::vector<std::string> argv;                 // argv[0] is the absolute path of the program
-  std::vector<std::string> env;                  // "KEY=value"; nothing is inherited
-  std::filesystem::path cwd;                     // empty: unchanged
-  std::filesystem::path chroot;                  // empty: none; argv[0] is then a path inside
-  std::string input;                             // given on standard input; empty: /dev/null
-  bool merge_output = false;                     // stderr into out
-  std::size_t output_limit = 1u << 20;           // bytes kept of each stream; the rest is read and dropped
+  std::vector<std::string> argv;        // argv[0] is the absolute path of the program
+  std::vector<std::string> env;         // "KEY=value"; nothing is inherited
+  std::filesystem::path cwd;            // empty: unchanged
+  std::filesystem::path chroot;         // empty: none; argv[0] is then a path inside
+  std::string input;                    // given on standard input; empty: /dev/null
+  bool merge_output = false;            // stderr into out
+  std::size_t output_limit = 1u << 20;  // bytes kept of each stream; the rest is read and dropped
 };
 
 struct ExitState {
@@ -46,7 +46,7 @@ struct SpawnOptions {
   int stdout_fd = -1;
   int stderr_fd = -1;
   bool new_session = false;
-  bool die_with_parent = false;  // PR_SET_PDEATHSIG SIGKILL
+  bool die_with_parent = false;               // PR_SET_PDEATHSIG SIGKILL
   std::vector<std::pair<int, int>> pass_fds;  // (ours, number in the child)
 };
 

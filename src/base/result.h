@@ -56,7 +56,9 @@ using Result = std::expected<T, Error>;
 inline std::unexpected<Error> fail(Code code, std::string text) {
   return std::unexpected(Error(code, std::move(text)));
 }
-inline std::unexpected<Error> fail(Error error) { return std::unexpected(std::move(error)); }
+inline std::unexpected<Error> fail(Error error) {
+  return std::unexpected(std::move(error));
+}
 
 // "open 'PATH': Permission denied", with the code that fits `err` (an errno value).
 Error errno_error(std::string_view doing, int err);
@@ -70,19 +72,19 @@ T take(std::expected<T, Error>&& r) {
 
 // TRY(expr): the value of a Result, or return its error from the enclosing function.
 // TRY_IN(expr, doing): the same, with context put in front of the error.
-#define TRY(expr)                                                        \
-  __extension__({                                                        \
-    auto try_result_ = (expr);                                           \
-    if (!try_result_) [[unlikely]]                                       \
-      return ::std::unexpected(::std::move(try_result_).error());        \
-    ::gpuop::detail::take(::std::move(try_result_));                     \
+#define TRY(expr)                                                 \
+  __extension__({                                                 \
+    auto try_result_ = (expr);                                    \
+    if (!try_result_) [[unlikely]]                                \
+      return ::std::unexpected(::std::move(try_result_).error()); \
+    ::gpuop::detail::take(::std::move(try_result_));              \
   })
-#define TRY_IN(expr, doing)                                              \
-  __extension__({                                                        \
-    auto try_result_ = (expr);                                           \
-    if (!try_result_) [[unlikely]]                                       \
+#define TRY_IN(expr, doing)                                                 \
+  __extension__({                                                           \
+    auto try_result_ = (expr);                                              \
+    if (!try_result_) [[unlikely]]                                          \
       return ::std::unexpected(::std::move(try_result_).error().in(doing)); \
-    ::gpuop::detail::take(::std::move(try_result_));                     \
+    ::gpuop::detail::take(::std::move(try_result_));                        \
   })
 
 }  // namespace gpuop

@@ -11,14 +11,14 @@
 
 namespace gpuop {
 
-std::vector<std::string> split(std::string_view text, char separator);        // keeps empty fields
-std::vector<std::string> split_fields(std::string_view text);                 // by white space, no empties
+std::vector<std::string> split(std::string_view text, char separator);  // keeps empty fields
+std::vector<std::string> split_fields(std::string_view text);           // by white space, no empties
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::string_view trim(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string replace_all(std::string text, std::string_view from, std::string_view to);
-std::optional<std::int64_t> parse_int(std::string_view text);                 // whole text, base 10
-std::optional<std::uint64_t> parse_hex(std::string_view text);                // with or without 0x
+std::optional<std::int64_t> parse_int(std::string_view text);   // whole text, base 10
+std::optional<std::uint64_t> parse_hex(std::string_view text);  // with or without 0x
 
 // The candidate nearest to `word` by edit distance, if near enough to be a likely misspelling.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);

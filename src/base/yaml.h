@@ -22,8 +22,8 @@ struct YamlDocument {
 };
 
 // All documents of a stream, empty ones dropped. Plain scalars become null, bool, int, double or string by
-// YAML 1.2 core rules plus the 1.1 words that Kubernetes' reader takes (yes/no/on/off stay strings there
-// and here). `file` is used in messages: "read 'FILE': line 3, column 5: …".
+// the YAML 1.1 rules of Kubernetes' own reader: yes/no/on/off are booleans, 010 is octal, dates stay text.
+// `file` is used in messages: "read 'FILE': line 3, column 5: …".
 Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_view file);
 // Exactly one document; none is an error.
 Result<YamlDocument> parse_yaml_one(std::string_view text, std::string_view file);

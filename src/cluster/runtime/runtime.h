@@ -20,7 +20,7 @@ namespace gpuop::cluster {
 enum class Propagation { kPrivate, kHostToContainer, kBidirectional };
 
 struct RuntimeMount {
-  std::string host_path;       // a path on the node (beneath the node's root)
+  std::string host_path;  // a path on the node (beneath the node's root)
   std::string container_path;
   bool read_only = false;
   Propagation propagation = Propagation::kPrivate;
@@ -29,54 +29,54 @@ struct RuntimeMount {
 struct RuntimeDevice {
   std::string host_path;
   std::string container_path;
-  std::string permissions;     // "rwm"
+  std::string permissions;  // "rwm"
 };
 
 // A pod's shared surroundings.
 struct SandboxSpec {
   std::string uid, ns, name;
   std::string hostname;
-  std::string runtime_handler;                    // RuntimeClass handler; empty: the runtime's default
+  std::string runtime_handler;  // RuntimeClass handler; empty: the runtime's default
   bool host_pid = false;
-  bool share_pid = false;                         // shareProcessNamespace
-  std::map<std::string, std::string> annotations; // the pod's
+  bool share_pid = false;                          // shareProcessNamespace
+  std::map<std::string, std::string> annotations;  // the pod's
   std::map<std::string, std::string> labels;
 };
 
 struct ContainerSpec {
   std::string pod_uid;
   std::string name;
-  int attempt = 0;                                // restartCount of this start
+  int attempt = 0;  // restartCount of this start
   bool init = false;
   std::string image;
-  std::vector<std::string> command;               // replaces the image's entry point when not empty
+  std::vector<std::string> command;  // replaces the image's entry point when not empty
   std::vector<std::string> args;
-  std::vector<std::string> env;                   // "KEY=value"
+  std::vector<std::string> env;  // "KEY=value"
   std::string working_dir;
   std::vector<RuntimeMount> mounts;
   std::vector<RuntimeDevice> devices;
-  std::vector<std::string> cdi_devices;           // "vendor.com/class=name", from device plugins through the CRI
-  std::map<std::string, std::string> annotations; // container annotations (device plugins' included)
+  std::vector<std::string> cdi_devices;  // "vendor.com/class=name", from device plugins through the CRI
+  std::map<std::string, std::string> annotations;  // container annotations (device plugins' included)
   bool privileged = false;
   bool read_only_rootfs = false;
   std::optional<std::int64_t> run_as_user;
-  std::string log_path;                           // on the machine: CRI log format is written there
-  std::string termination_log;                    // on the machine; bound at termination_message_path
+  std::string log_path;         // on the machine: CRI log format is written there
+  std::string termination_log;  // on the machine; bound at termination_message_path
   std::string termination_message_path;
 };
 
 enum class ContainerState { kCreated, kRunning, kExited };
 
 struct ContainerInfo {
-  std::string id;                                 // 64 hex digits
+  std::string id;  // 64 hex digits
   std::string pod_uid, name;
   int attempt = 0;
   bool init = false;
   std::string image, image_id;
   ContainerState state = ContainerState::kCreated;
-  int pid = 0;                                    // on the machine
+  int pid = 0;  // on the machine
   int exit_code = 0, signal = 0;
-  std::string reason;                             // "Completed", "Error", "OOMKilled", "ContainerCannotRun"
+  std::string reason;  // "Completed", "Error", "OOMKilled", "ContainerCannotRun"
   std::string message;
   Time started{}, finished{};
 };
@@ -96,8 +96,9 @@ class Runtime {
   virtual void run_sandbox(const SandboxSpec& spec, Done<void> done) = 0;
   // Kills what still runs in it and forgets it. Idempotent.
   virtual void remove_sandbox(const std::string& uid, Done<void> done) = 0;
-  // Creates and starts; answers the container's id. Idempotent by (pod_uid, name, attempt). Errors are what the
-  // kubelet shows as CreateContainerError / RunContainerError: unresolvable CDI device, missing mount source, …
+  // Creates and starts; answers the container's id. Idempotent by (pod_uid, name, attempt). Errors are what
+  // the kubelet shows as CreateContainerError / RunContainerError: unresolvable CDI device, missing mount
+  // source, …
   virtual void start_container(const ContainerSpec& spec, Done<std::string> done) = 0;
   // SIGTERM, SIGKILL after `grace`; `done` when it has ended.
   virtual void stop_container(const std::string& id, Duration grace, Done<void> done) = 0;

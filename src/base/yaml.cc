@@ -1,0 +1,308 @@
+#include "base/yaml.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <boost/json/serialize.hpp>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+
+namespace gpuop {
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+// A short text can name an enormous tree through aliases; this many nodes is far beyond any manifest.
+constexpr std::size_t kMaxNodes = 2'000'000;
+
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  for (auto word : words) {
+    if (text == word) return true;
+  }
+  return false;
+}
+
+// [-+]?[0-9]+, and YAML 1.1's 0x / 0o / leading-zero octal, as Kubernetes' reader takes them.
+std::optional<Json> plain_integer(std::string_view text) {
+  std::string_view digits = text;
+  bool negative = false;
+  if (digits.starts_with('-') || digits.starts_with('+')) {
+    negative = digits[0] == '-';
+    digits.remove_prefix(1);
+  }
+  if (digits.empty()) return std::nullopt;
+  int base = 10;
+  if (digits.starts_with("0x"))
+    base = 16, digits.remove_prefix(2);
+  else if (digits.starts_with("0o"))
+    base = 8, digits.remove_prefix(2);
+  else if (digits.starts_with("0b"))
+    base = 2, digits.remove_prefix(2);
+  else if (digits.size() > 1 && digits[0] == '0')
+    base = 8, digits.remove_prefix(1);
+  if (digits.empty()) return std::nullopt;
+  std::uint64_t value = 0;
+  for (char c : digits) {
+    int digit = 99;
+    if (c >= '0' && c <= '9')
+      digit = c - '0';
+    else if (c >= 'a' && c <= 'f')
+      digit = c - 'a' + 10;
+    else if (c >= 'A' && c <= 'F')
+      digit = c - 'A' + 10;
+    if (digit >= base) return std::nullopt;
+    if (value > (UINT64_MAX - static_cast<std::uint64_t>(digit)) / static_cast<std::uint64_t>(base))
+      return std::nullopt;
+    value = value * static_cast<std::uint64_t>(base) + static_cast<std::uint64_t>(digit);
+  }
+  if (negative) {
+    if (value > static_cast<std::uint64_t>(INT64_MAX) + 1) return std::nullopt;
+    return Json(static_cast<std::int64_t>(~value + 1));
+  }
+  if (value <= INT64_MAX) return Json(static_cast<std::int64_t>(value));
+  return Json(value);
+}
+
+std::optional<Json> plain_float(std::string_view text) {
+  if (is_one_of(text, {".inf", ".Inf", ".INF", "+.inf", "-.inf", ".nan", ".NaN", ".NAN"}))
+    return std::nullopt;
+  bool digit = false;
+  for (char c : text) {
+    if (c >= '0' && c <= '9') {
+      digit = true;
+    } else if (!is_one_of(std::string_view(&c, 1), {".", "e", "E", "+", "-"})) {
+      return std::nullopt;
+    }
+  }
+  if (!digit || text[0] == 'e' || text[0] == 'E') return std::nullopt;
+  const std::string copy(text);
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (*end || !std::isfinite(value)) return std::nullopt;
+  return Json(value);
+}
+
+Json plain_scalar(const std::string& text) {
+  if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return nullptr;
+  if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) return true;
+  if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) return false;
+  if (auto value = plain_integer(text)) return *value;
+  if (auto value = plain_float(text)) return *value;
+  return Json(text);
+}
+
+struct Converter {
+  YamlDocument& document;
+  std::size_t nodes = 0;
+
+  Result<Json> convert(const YAML::Node& node, const std::string& path, std::size_t depth) {
+    if (depth > kMaxDepth)
+      return fail(Code::kInvalid, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (++nodes > kMaxNodes) return fail(Code::kInvalid, "more than " + std::to_string(kMaxNodes) + " nodes");
+    if (node.Mark().line >= 0) document.lines.emplace(path, node.Mark().line + 1);
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        return Json(nullptr);
+      case YAML::NodeType::Scalar:
+        return scalar(node);
+      case YAML::NodeType::Sequence: {
+        JsonArray array;
+        std::size_t index = 0;
+        for (const auto& item : node) {
+          array.push_back(TRY(convert(item, path + "[" + std::to_string(index) + "]", depth + 1)));
+          ++index;
+        }
+        return Json(std::move(array));
+      }
+      case YAML::NodeType::Map:
+        return map(node, path, depth);
+    }
+    return Json(nullptr);
+  }
+
+  static Json scalar(const YAML::Node& node) {
+    const std::string& tag = node.Tag();
+    if (tag == "!" || tag == "tag:yaml.org,2002:str") return Json(node.Scalar());  // quoted or block text
+    return plain_scalar(node.Scalar());
+  }
+
+  Result<Json> map(const YAML::Node& node, const std::string& path, std::size_t depth) {
+    JsonObject object;
+    std::vector<YAML::Node> merged;
+    for (const auto& pair : node) {
+      if (!pair.first.IsScalar()) {
+        return fail(Code::kInvalid,
+                    "line " + std::to_string(pair.first.Mark().line + 1) + ": a key must be plain text");
+      }
+      const std::string key = pair.first.Scalar();
+      if (key == "<<" && pair.first.Tag() != "!") {
+        merged.push_back(pair.second);
+        continue;
+      }
+      const std::string inner = path.empty() ? key : path + "." + key;
+      if (object.contains(key)) document.duplicate_keys.push_back(inner);
+      auto value = TRY(convert(pair.second, inner, depth + 1));
+      // A value that YAML writes on the next lines is at its key's line for the reader.
+      if (pair.first.Mark().line >= 0) document.lines[inner] = pair.first.Mark().line + 1;
+      object[key] = std::move(value);
+    }
+    for (const auto& from : merged) {
+      for (const auto& source : from.IsSequence() ? std::vector<YAML::Node>(from.begin(), from.end())
+                                                  : std::vector<YAML::Node>{from}) {
+        const Json value = TRY(convert(source, path, depth + 1));
+        if (!value.is_object()) return fail(Code::kInvalid, "'<<' must name a map");
+        for (const auto& [key, item] : value.get_object()) {
+          if (!object.contains(key)) object[key] = item;
+        }
+      }
+    }
+    return Json(std::move(object));
+  }
+};
+
+void emit(std::string& out, const Json& value, int indent, bool in_list);
+
+bool plain_is_safe(std::string_view text) {
+  if (text.empty() || text.front() == ' ' || text.back() == ' ') return false;
+  if (!plain_scalar(std::string(text)).is_string() || is_one_of(text, {"y", "Y", "n", "N", "=", "<<"}))
+    return false;
+  // A date would come back as a time under YAML 1.1.
+  if (text.size() >= 8 && text[0] >= '0' && text[0] <= '9' && text.find('-') != std::string_view::npos)
+    return false;
+  if (std::string_view("-?:,[]{}#&*!|>'\"%@`.+").find(text[0]) != std::string_view::npos) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c < ' ' || c == 0x7f) return false;
+    if (c == ':' && (i + 1 == text.size() || text[i + 1] == ' ')) return false;
+    if (c == '#' && i > 0 && text[i - 1] == ' ') return false;
+  }
+  return true;
+}
+
+void emit_string(std::string& out, std::string_view text, int indent) {
+  const bool block = text.find('\n') != std::string_view::npos &&
+                     text.find_first_of("\r\t") == std::string_view::npos && text[0] != ' ' &&
+                     text[0] != '\n';
+  if (block) {
+    std::size_t trailing = 0;
+    while (trailing < text.size() && text[text.size() - 1 - trailing] == '\n') ++trailing;
+    bool printable = true;
+    for (char c : text) printable = printable && (c == '\n' || static_cast<unsigned char>(c) >= ' ');
+    if (printable && trailing <= 1) {
+      out += trailing ? "|" : "|-";
+      for (const auto& line : split(text.substr(0, text.size() - trailing), '\n')) {
+        out += '\n';
+        if (!line.empty()) out += std::string(static_cast<std::size_t>(indent), ' ') + line;
+      }
+      return;
+    }
+  }
+  if (plain_is_safe(text)) {
+    out += text;
+  } else {
+    out += boost::json::serialize(Json(text));
+  }
+}
+
+void emit_value(std::string& out, const Json& value, int indent) {
+  if (value.is_object() && !value.get_object().empty()) {
+    out += '\n';
+    emit(out, value, indent, false);
+  } else if (value.is_array() && !value.get_array().empty()) {
+    out += '\n';
+    // Lists stay at their key's column, as kubectl writes them.
+    emit(out, value, indent - 2, false);
+  } else {
+    out += ' ';
+    if (value.is_string())
+      emit_string(out, value.get_string(), indent);
+    else
+      out += boost::json::serialize(value);
+    out += '\n';
+  }
+}
+
+void emit(std::string& out, const Json& value, int indent, bool in_list) {
+  const std::string pad(static_cast<std::size_t>(indent), ' ');
+  bool first = true;
+  if (value.is_object()) {
+    for (const auto& [key, item] : value.get_object()) {
+      if (!(first && in_list)) out += pad;
+      first = false;
+      emit_string(out, key, indent);
+      out += ':';
+      emit_value(out, item, indent + 2);
+    }
+  } else {
+    for (const auto& item : value.get_array()) {
+      if (!(first && in_list)) out += pad;
+      first = false;
+      out += '-';
+      const bool nested =
+          (item.is_object() && !item.get_object().empty()) || (item.is_array() && !item.get_array().empty());
+      if (nested) {
+        out += ' ';
+        emit(out, item, indent + 2, true);
+      } else {
+        emit_value(out, item, indent + 2);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int YamlDocument::line_of(std::string_view path) const {
+  std::string at(path);
+  while (true) {
+    if (const auto found = lines.find(at); found != lines.end()) return found->second;
+    const auto cut = at.find_last_of(".[");
+    if (cut == std::string::npos) break;
+    at.resize(cut);
+  }
+  const auto root = lines.find("");
+  return root == lines.end() ? 1 : root->second;
+}
+
+Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_view file) {
+  const std::string doing = "read '" + std::string(file) + "'";
+  std::vector<YamlDocument> documents;
+  try {
+    for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
+      YamlDocument document;
+      Converter converter{document};
+      document.value = TRY_IN(converter.convert(node, "", 0), doing);
+      if (!document.value.is_null()) documents.push_back(std::move(document));
+    }
+  } catch (const YAML::Exception& error) {
+    return fail(Code::kInvalid, doing + ": line " + std::to_string(error.mark.line + 1) + ", column " +
+                                    std::to_string(error.mark.column + 1) + ": " + error.msg);
+  } catch (const std::exception& error) {
+    return fail(Code::kInvalid, doing + ": " + error.what());
+  }
+  return documents;
+}
+
+Result<YamlDocument> parse_yaml_one(std::string_view text, std::string_view file) {
+  auto documents = TRY(parse_yaml(text, file));
+  if (documents.size() != 1) {
+    return fail(Code::kInvalid, "read '" + std::string(file) + "': expected one document, found " +
+                                    std::to_string(documents.size()));
+  }
+  return std::move(documents.front());
+}
+
+std::string to_yaml(const Json& value) {
+  std::string out;
+  if ((value.is_object() && !value.get_object().empty()) ||
+      (value.is_array() && !value.get_array().empty())) {
+    emit(out, value, 0, false);
+  } else {
+    emit_value(out, value, 0);
+    out.erase(0, 1);
+  }
+  return out;
+}
+
+}  // namespace gpuop
