@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 64;
 // A short text can name an enormous tree through aliases; this many nodes is far beyond any manifest.
-constexpr std::size_t kMaxNodes = 2'000'000;
+constexpr std::size_t kMaxNodes = 200'000;
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   for (auto word : words) {

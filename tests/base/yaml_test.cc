@@ -1,0 +1,64 @@
+#include "base/yaml.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuop {
+namespace {
+
+TEST(base, yaml_plain_scalars_follow_kubernetes_reader) {
+  const auto document = parse_yaml_one(
+      "a: 1\nb: yes\nc: \"yes\"\nd: 570.10\ne: ~\nf: 0x10\ng: 2025-01-01\nh: 1e3\ni: 'null'\nj: 1.2.3\nk: "
+      "010\n",
+      "f.yaml");
+  ASSERT_TRUE(document) << document.error().text();
+  EXPECT_EQ(
+      to_text(document->value),
+      R"({"a":1,"b":true,"c":"yes","d":5.701E2,"e":null,"f":16,"g":"2025-01-01","h":1E3,"i":"null","j":"1.2.3","k":8})");
+}
+
+TEST(base, yaml_keeps_lines_and_names_duplicate_keys) {
+  const auto document =
+      parse_yaml_one("spec:\n  driver:\n    env:\n    - name: a\n    - name: b\n  driver: {}\n", "f.yaml");
+  ASSERT_TRUE(document);
+  EXPECT_EQ(document->line_of("spec.driver.env[1].name"), 5);
+  EXPECT_EQ(document->line_of("spec.nothing.here"), 1);
+  EXPECT_EQ(document->duplicate_keys, std::vector<std::string>{"spec.driver"});
+}
+
+TEST(base, yaml_errors_name_file_line_and_column) {
+  const auto bad = parse_yaml("a:\n  - b\n c: d\n", "fleet.yaml");
+  ASSERT_FALSE(bad);
+  EXPECT_TRUE(bad.error().text().starts_with("read 'fleet.yaml': line 3")) << bad.error().text();
+  EXPECT_FALSE(parse_yaml_one("", "f"));
+  EXPECT_FALSE(parse_yaml_one("a: 1\n---\nb: 2\n", "f"));
+  EXPECT_EQ(parse_yaml("---\n---\na: 1\n---\n", "f")->size(), 1u);
+}
+
+TEST(base, yaml_merge_keys_and_aliases) {
+  const auto document = parse_yaml_one("x: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n", "f");
+  ASSERT_TRUE(document) << document.error().text();
+  EXPECT_EQ(to_text(*find(document->value, {"y"})), R"({"b":3,"a":1})");
+}
+
+TEST(base, yaml_alias_bombs_are_refused) {
+  std::string text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 10; ++j) text += (j ? ", *a" : "*a") + std::to_string(i - 1);
+    text += "]\n";
+  }
+  EXPECT_FALSE(parse_yaml(text, "bomb.yaml"));
+}
+
+TEST(base, yaml_written_text_reads_back_equal) {
+  const Json value = *parse_json(
+      R"({"a":"yes","b":"0755","c":"x: y","d":"line\nline two\n","e":[{"k":[1,"- a"]},[],{}],"f":"","g":null,"h":"2025-01-01",
+          "i":" lead","j":"#no","k":true,"l":1.5,"m":"a\tb","n":"no newline\nat end","o":"* x","p":"trail:"})");
+  const std::string text = to_yaml(value);
+  const auto back = parse_yaml_one(text, "out.yaml");
+  ASSERT_TRUE(back) << back.error().text() << "\n" << text;
+  EXPECT_EQ(back->value, value) << text;
+}
+
+}  // namespace
+}  // namespace gpuop
