@@ -81,6 +81,38 @@ JsonObject to_object(const Annotations& annotations) {
   return object;
 }
 
+bool digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789_") == std::string_view::npos;
+}
+
+// Numbers, "0:1" (sexagesimal in YAML 1.1) and dates, as the readers of CDI files know them.
+bool reads_as_number(std::string_view text) {
+  if (text.front() == '-' || text.front() == '+') text.remove_prefix(1);
+  if (text.empty()) return false;
+  if (text == ".inf" || text == ".nan" || text == ".Inf" || text == ".NaN") return true;
+  if (text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'o' || text[1] == 'b')) {
+    return text.find_first_not_of("0123456789abcdefABCDEF_", 2) == std::string_view::npos;
+  }
+  bool date = text.size() >= 8 && text[4] == '-' && digits(text.substr(0, 4)) &&
+              isdigit(static_cast<unsigned char>(text[5])) != 0;
+  if (date) return true;
+  if (auto colon = text.find(':'); colon != std::string_view::npos) {
+    return digits(text.substr(0, colon)) &&
+           text.find_first_not_of("0123456789:.", colon) == std::string_view::npos;
+  }
+  if (auto e = text.find_first_of("eE"); e != std::string_view::npos && e > 0) {
+    std::string_view exponent = text.substr(e + 1);
+    if (!exponent.empty() && (exponent[0] == '-' || exponent[0] == '+')) exponent.remove_prefix(1);
+    if (!digits(exponent)) return false;
+    text = text.substr(0, e);
+  }
+  auto dot = text.find('.');
+  if (dot == std::string_view::npos) return digits(text);
+  std::string_view whole = text.substr(0, dot);
+  std::string_view fraction = text.substr(dot + 1);
+  return (whole.empty() || digits(whole)) && (fraction.empty() || digits(fraction)) && text.size() > 1;
+}
+
 // Whether a YAML reader would take the plain text for something else than this text.
 bool needs_quotes(std::string_view text) {
   if (text.empty()) return true;
@@ -101,13 +133,7 @@ bool needs_quotes(std::string_view text) {
   for (auto word : kWords) {
     if (text == word) return true;
   }
-  // Anything that might be a number, a time ("0:1" is sexagesimal in YAML 1.1) or a date.
-  char first = text.front() == '-' || text.front() == '+' || text.front() == '.'
-                   ? (text.size() > 1 ? text[1] : 'x')
-                   : text.front();
-  if (first >= '0' && first <= '9')
-    return text.find_first_not_of("0123456789.:-+eExXabcdefABCDEF_oTZ ") == std::string_view::npos;
-  return false;
+  return reads_as_number(text);
 }
 
 std::string scalar(std::string_view text) {
