@@ -20,7 +20,9 @@ int sys_open_tree(int dir, const char* path, unsigned flags) {
 int sys_move_mount(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) {
   return static_cast<int>(::syscall(SYS_move_mount, from_dir, from, to_dir, to, flags));
 }
-int sys_fsopen(const char* type, unsigned flags) { return static_cast<int>(::syscall(SYS_fsopen, type, flags)); }
+int sys_fsopen(const char* type, unsigned flags) {
+  return static_cast<int>(::syscall(SYS_fsopen, type, flags));
+}
 int sys_fsconfig(int fd, unsigned command, const char* key, const void* value, int aux) {
   return static_cast<int>(::syscall(SYS_fsconfig, fd, command, key, value, aux));
 }
@@ -129,12 +131,12 @@ Result<Fd> new_mount(const std::string& type, const std::string& source, const M
 Result<> set_mount_attributes(int mount, std::uint64_t set, std::uint64_t clear, std::uint64_t propagation,
                               bool recursive) {
   if ((set | clear | propagation) == 0) return {};
-  struct mount_attr attributes {};
+  struct mount_attr attributes{};
   attributes.attr_set = set;
   attributes.attr_clr = clear;
   attributes.propagation = propagation;
-  if (::syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH | (recursive ? unsigned{AT_RECURSIVE} : 0u), &attributes,
-                sizeof attributes) != 0) {
+  if (::syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH | (recursive ? unsigned{AT_RECURSIVE} : 0u),
+                &attributes, sizeof attributes) != 0) {
     return fail(errno_error("set mount attributes", errno));
   }
   return {};
@@ -165,7 +167,8 @@ Result<> make_holder_private(const std::string& path) {
   std::string holder = path;
   for (;;) {
     if (::mount(nullptr, holder.c_str(), nullptr, MS_PRIVATE, nullptr) == 0) return {};
-    if (errno != EINVAL || holder == "/") return fail(errno_error("make mount of '" + path + "' private", errno));
+    if (errno != EINVAL || holder == "/")
+      return fail(errno_error("make mount of '" + path + "' private", errno));
     holder = fs::path(holder).parent_path();
   }
 }
@@ -178,7 +181,7 @@ Result<> apply_mount(const Root& root, const OciMount& mount) {
   bool folder = true;
   if (bind) {
     tree = TRY_IN(clone_mount(mount.source, options.recursive), doing);
-    struct stat info {};
+    struct stat info{};
     if (::fstat(tree.get(), &info) != 0) return fail(errno_error(doing, errno));
     folder = S_ISDIR(info.st_mode);
     TRY_IN(set_mount_attributes(tree.get(), options.set, options.clear, 0, false), doing);

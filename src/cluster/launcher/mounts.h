@@ -1,6 +1,6 @@
 // Mounts by file descriptor: sources are cloned, attributes set while nothing can see them, and the result is
-// put on a destination that was resolved inside the root. No path of a container is ever followed by the kernel
-// on our behalf (container-toolkit-cdi.md §6.3).
+// put on a destination that was resolved inside the root. No path of a container is ever followed by the
+// kernel on our behalf (container-toolkit-cdi.md §6.3).
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,12 @@ namespace gpuop::cluster {
 struct MountOptions {
   bool bind = false;
   bool recursive = false;
-  std::uint64_t set = 0, clear = 0;                    // MOUNT_ATTR_*
-  std::uint64_t recursive_set = 0;                     // MOUNT_ATTR_* for the whole tree ("rro")
-  std::uint64_t propagation = 0;                       // MS_PRIVATE, MS_SLAVE, MS_SHARED or 0
+  std::uint64_t set = 0, clear = 0;  // MOUNT_ATTR_*
+  std::uint64_t recursive_set = 0;   // MOUNT_ATTR_* for the whole tree ("rro")
+  std::uint64_t propagation = 0;     // MS_PRIVATE, MS_SLAVE, MS_SHARED or 0
   bool propagation_recursive = false;
-  std::vector<std::pair<std::string, std::string>> data;  // for the file system: ("mode", "755"), ("newinstance", "")
+  std::vector<std::pair<std::string, std::string>>
+      data;  // for the file system: ("mode", "755"), ("newinstance", "")
 };
 // Never fails: what is no known option is data for the file system, as mount(8) has it.
 MountOptions parse_mount_options(const std::vector<std::string>& options);

@@ -54,7 +54,8 @@ Result<std::int64_t> number_at(const Json& root, Keys keys, std::string_view pat
   std::int64_t number = 0;
   if (value->is_int64()) {
     number = value->get_int64();
-  } else if (value->is_uint64() && value->get_uint64() <= std::uint64_t(std::numeric_limits<std::int64_t>::max())) {
+  } else if (value->is_uint64() &&
+             value->get_uint64() <= std::uint64_t(std::numeric_limits<std::int64_t>::max())) {
     number = static_cast<std::int64_t>(value->get_uint64());
   } else {
     return fail(Code::kInvalid, std::string(path) + ": must be a whole number");
@@ -155,7 +156,8 @@ Result<> read_linux(const Json& config, OciSpec& spec) {
     OciNamespace ns;
     ns.type = TRY(string_at(item, {"type"}, path + ".type"));
     ns.path = TRY(string_at(item, {"path"}, path + ".path"));
-    if (spec.has_namespace(ns.type)) return fail(Code::kInvalid, path + ".type: occurs twice: '" + ns.type + "'");
+    if (spec.has_namespace(ns.type))
+      return fail(Code::kInvalid, path + ".type: occurs twice: '" + ns.type + "'");
     spec.namespaces.push_back(std::move(ns));
   }
   const JsonArray* devices = TRY(array_at(config, {"linux", "devices"}, "linux.devices"));
@@ -185,7 +187,9 @@ Result<> read_linux(const Json& config, OciSpec& spec) {
 
 }  // namespace
 
-bool OciSpec::has_namespace(std::string_view type) const { return find_namespace(type) != nullptr; }
+bool OciSpec::has_namespace(std::string_view type) const {
+  return find_namespace(type) != nullptr;
+}
 
 const OciNamespace* OciSpec::find_namespace(std::string_view type) const {
   for (const OciNamespace& ns : namespaces) {

@@ -1,5 +1,5 @@
-// The part of an OCI runtime configuration (config.json, runtime-spec 1.0 to 1.2) that the launcher carries out.
-// What is not here is left alone: unknown fields never fail a container (container-toolkit-cdi.md §3.1).
+// The part of an OCI runtime configuration (config.json, runtime-spec 1.0 to 1.2) that the launcher carries
+// out. What is not here is left alone: unknown fields never fail a container (container-toolkit-cdi.md §3.1).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace gpuop::cluster {
 
 struct OciMount {
   std::string destination;
-  std::string type;    // "bind" or a file system; empty means bind when the options say so
+  std::string type;  // "bind" or a file system; empty means bind when the options say so
   std::string source;
   std::vector<std::string> options;
 };

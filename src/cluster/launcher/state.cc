@@ -7,8 +7,12 @@
 
 namespace gpuop::cluster {
 
-fs::path record_dir(const fs::path& state_root, const std::string& id) { return state_root / id; }
-fs::path start_fifo(const fs::path& state_root, const std::string& id) { return state_root / id / "exec.fifo"; }
+fs::path record_dir(const fs::path& state_root, const std::string& id) {
+  return state_root / id;
+}
+fs::path start_fifo(const fs::path& state_root, const std::string& id) {
+  return state_root / id / "exec.fifo";
+}
 
 Result<> check_container_id(const std::string& id) {
   bool good = !id.empty() && id.size() <= 1024 && id != "." && id != ".." &&
@@ -43,7 +47,8 @@ Result<ContainerRecord> read_record(const fs::path& state_root, const std::strin
   TRY(check_container_id(id));
   auto text = read_file(record_dir(state_root, id) / "state.json");
   if (!text) {
-    if (text.error().code() == Code::kNotFound) return fail(Code::kNotFound, "container '" + id + "': does not exist");
+    if (text.error().code() == Code::kNotFound)
+      return fail(Code::kNotFound, "container '" + id + "': does not exist");
     return fail(std::move(text).error());
   }
   Json json = TRY_IN(parse_json(*text), "read state of container '" + id + "'");
@@ -66,7 +71,8 @@ Result<> write_record(const fs::path& state_root, const ContainerRecord& record)
                   {"bundle", record.bundle},
                   {"created", record.created},
                   {"annotations", record.annotations}};
-  TRY(write_file_atomic(record_dir(state_root, record.id) / "state.json", to_text(Json(std::move(json))), 0600));
+  TRY(write_file_atomic(record_dir(state_root, record.id) / "state.json", to_text(Json(std::move(json))),
+                        0600));
   return {};
 }
 

@@ -16,8 +16,9 @@ namespace gpuop::cluster {
 struct ContainerRecord {
   std::string oci_version, id, bundle;
   pid_t pid = 0;
-  std::uint64_t pid_start = 0;  // clock ticks since boot: tells the process from a later one of the same number
-  std::string created;          // RFC 3339
+  std::uint64_t pid_start =
+      0;                // clock ticks since boot: tells the process from a later one of the same number
+  std::string created;  // RFC 3339
   Json annotations;
 };
 
