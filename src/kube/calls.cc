@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace gpuop::kube {
 namespace {
 
@@ -16,8 +18,16 @@ struct Client::Impl::StreamCall {
   HttpRequest request;
   StreamEvents events;
   Handle transfer;
+  std::shared_ptr<bool> cancelled;
   bool refreshed = false;
   bool over = false;
+
+  void cancel() {
+    over = true;
+    if (cancelled) *cancelled = true;
+    transfer.reset();
+    events = {};
+  }
 };
 
 Client::Impl::Impl(Loop& l, std::shared_ptr<Transport> t, ClientOptions o, std::shared_ptr<Credentials> c)
@@ -157,18 +167,17 @@ void Client::Impl::cancel(const CallPtr& call) {
   pump(lane_of(*call));
 }
 
-Handle Client::Impl::stream(HttpRequest request, StreamEvents events) {
+Handle Client::Impl::stream(HttpRequest request, StreamEvents events, std::shared_ptr<bool> cancelled) {
   auto call = std::make_shared<StreamCall>();
   call->request = std::move(request);
   call->events = std::move(events);
+  call->cancelled = std::move(cancelled);
   streams_.emplace(call.get(), call);
   start_stream(call);
   return Handle([weak = weak_from_this(), weak_call = std::weak_ptr(call)] {
     const auto target = weak_call.lock();
     if (!target) return;
-    target->over = true;
-    target->transfer.reset();
-    target->events = {};
+    target->cancel();
     if (const auto self = weak.lock()) self->streams_.erase(target.get());
   });
 }
@@ -215,8 +224,36 @@ void Client::Impl::start_stream(const std::shared_ptr<StreamCall>& call) {
   call->transfer = transport->stream(std::move(request), std::move(events));
 }
 
+void Client::Impl::if_at_least(int minor, std::function<void(ApiResult<bool>)> done) {
+  if (server_minor_ >= 0) return done(server_minor_ >= minor);
+  version_waiters_.emplace_back(minor, std::move(done));
+  if (std::exchange(asking_version_, true)) return;
+  HttpRequest request;
+  request.path = "/version";
+  submit(std::move(request), Lane::kRead, true, [this](ApiResult<HttpResponse> response) {
+    const auto keep = shared_from_this();
+    asking_version_ = false;
+    if (response) {
+      // Vendors write "34+".
+      const auto parsed = parse_json(response->body);
+      std::string digits = parsed ? str(get_string(*parsed, {"minor"})) : std::string();
+      digits.resize(std::min(digits.find_first_not_of("0123456789"), digits.size()));
+      server_minor_ = static_cast<int>(parse_int(digits).value_or(0));
+    }
+    for (auto& [wanted, waiter] : std::exchange(version_waiters_, {})) {
+      if (shut_) return;
+      if (response) {
+        waiter(server_minor_ >= wanted);
+      } else {
+        waiter(std::unexpected(response.error()));
+      }
+    }
+  }).detach();
+}
+
 void Client::Impl::shut() {
   shut_ = true;
+  version_waiters_.clear();
   for (const auto& [key, call] : std::exchange(calls_, {})) {
     call->over = true;
     call->done = nullptr;
@@ -224,9 +261,7 @@ void Client::Impl::shut() {
     call->transfer.reset();
   }
   for (const auto& [key, call] : std::exchange(streams_, {})) {
-    call->over = true;
-    call->transfer.reset();
-    call->events = {};
+    call->cancel();
   }
   reads_.waiting.clear();
   writes_.waiting.clear();

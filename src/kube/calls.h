@@ -31,8 +31,12 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
   Handle submit(HttpRequest request, Lane lane, bool replayable,
                 std::function<void(ApiResult<HttpResponse>)> done);
   Handle call(HttpRequest request, Lane lane, bool replayable, Done done);
-  Handle stream(HttpRequest request, StreamEvents events);
+  // `cancelled`, where given, becomes true when the handle is dropped or the client goes.
+  Handle stream(HttpRequest request, StreamEvents events, std::shared_ptr<bool> cancelled = nullptr);
   void shut();
+  // Whether the server is of that minor version of Kubernetes 1 or newer; asked for once. An error when it
+  // cannot be asked. `done` may come at once.
+  void if_at_least(int minor, std::function<void(ApiResult<bool>)> done);
   std::uint32_t random(std::uint32_t below);
 
   Loop& loop;
@@ -61,6 +65,9 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
   void decorate(HttpRequest& request);
   std::optional<Duration> retry_delay(const PendingCall& call, const ApiError& error) const;
 
+  int server_minor_ = -1;  // unknown
+  bool asking_version_ = false;
+  std::vector<std::pair<int, std::function<void(ApiResult<bool>)>>> version_waiters_;
   LaneState reads_;
   LaneState writes_;
   std::unordered_map<PendingCall*, CallPtr> calls_;  // every call that is not over

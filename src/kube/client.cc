@@ -257,11 +257,10 @@ struct WatchCall {
   WatchEvents events;
   WatchSplitter splitter;
   HttpResponse refusal;  // an answer that is not 200
-  bool over = false;
+  std::shared_ptr<bool> over = std::make_shared<bool>(false);
 
   void finish(ApiResult<void> how) {
-    if (over) return;
-    over = true;
+    if (std::exchange(*over, true)) return;
     const auto end = std::move(events.end);
     events = {};
     if (end) end(std::move(how));
@@ -280,7 +279,7 @@ struct WatchCall {
       const auto event = events.event;
       if (event) event(type, std::move(*object));
     }
-    return !over;
+    return !*over;
   }
 };
 
@@ -307,7 +306,7 @@ Handle Client::watch(const Resource& type, std::string_view ns, const WatchOptio
     call->refusal.headers = headers;
   };
   stream.data = [call](std::string_view bytes) {
-    if (call->over) return;
+    if (*call->over) return;
     if (call->refusal.status != 200) {
       if (call->refusal.body.size() < (1u << 20)) call->refusal.body += bytes;
       return;
@@ -325,13 +324,7 @@ Handle Client::watch(const Resource& type, std::string_view ns, const WatchOptio
     }
     call->finish({});
   };
-  HttpRequest request = make_request("GET", type.path(ns), query);
-  return Handle(
-      [call, inner = std::make_shared<Handle>(impl_->stream(std::move(request), std::move(stream)))] {
-        call->over = true;
-        call->events = {};
-        inner->reset();
-      });
+  return impl_->stream(make_request("GET", type.path(ns), query), std::move(stream), call->over);
 }
 
 Handle Client::Impl::call(HttpRequest request, Lane lane, bool replayable, Done done) {

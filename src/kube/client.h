@@ -123,6 +123,7 @@ class Client {
   Handle raw_stream(HttpRequest request, StreamEvents events);
 
   struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
 
  private:
   std::shared_ptr<Impl> impl_;

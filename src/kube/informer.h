@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -26,22 +28,35 @@ struct InformerOptions {
   // labels,annotations,ownerReferences,deletionTimestamp,creationTimestamp,finalizers}: "spec.nodeName",
   // "status.conditions". "*": the whole object but managedFields and last-applied-configuration.
   std::vector<std::string> keep;
+  // Dotted paths that are left out all the same: "metadata.annotations" of a kind with many objects.
+  std::vector<std::string> drop;
+  // Lists come in pages, for kinds with large objects.
+  bool paged = false;
+  // One stream instead of list and watch. Unset: where the server is 1.34 or newer. Falls back by itself.
+  std::optional<bool> watch_list;
 };
 
 // Old is null for an object that is new, now is null for one that is gone.
 using Changed =
     std::function<void(const std::shared_ptr<const Json>& old, const std::shared_ptr<const Json>& now)>;
 
+// Several informers at once: `ready` is called when all of them are synced.
+class Informer;
+void when_synced(const std::vector<Informer*>& informers, std::function<void()> ready);
+
 class Informer {
  public:
   Informer(Client& client, Resource type, InformerOptions options);
   ~Informer();
 
-  // Handlers added later see the cache's content as additions, on the next turn of the loop.
+  // Called after the cache changed; after a (re)list once for each difference, when the whole list is in.
+  // What went away while the watch was down comes as a removal with the last state that was seen. A handler
+  // may do anything, also destroy the informer. Handlers added later see the cache's content as additions, on
+  // the next turn of the loop.
   void on_change(Changed handler);
   void start();
-  // After the first complete list, never false again. `synced` is called once then (at once if it is so
-  // already).
+  // After the first complete list, never false again. `synced` is called once, after the handlers have heard
+  // of all that was listed; on the next turn of the loop if it is so already.
   bool synced() const;
   void on_synced(std::function<void()> synced);
 

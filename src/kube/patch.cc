@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kMaxOperations = 10'000;
 // "copy" can double a document with every operation, so what is copied in all is limited.
 constexpr std::size_t kMaxCopied = 3u << 20;
+// Values are walked recursively, here and elsewhere.
+constexpr std::size_t kMaxDepth = 128;
 
 std::size_t rough_size(const Json& value) {
   std::size_t size = 8;
@@ -24,6 +26,17 @@ std::size_t rough_size(const Json& value) {
   return size;
 }
 
+std::size_t depth_of(const Json& value) {
+  std::size_t deepest = 0;
+  if (value.is_array()) {
+    for (const Json& item : value.get_array()) deepest = std::max(deepest, depth_of(item));
+  }
+  if (value.is_object()) {
+    for (const auto& [key, item] : value.get_object()) deepest = std::max(deepest, depth_of(item));
+  }
+  return deepest + 1;
+}
+
 // The steps of a JSON pointer, decoded.
 Result<std::vector<std::string>> parse_pointer(std::string_view text) {
   if (text.empty()) return std::vector<std::string>();
@@ -31,6 +44,11 @@ Result<std::vector<std::string>> parse_pointer(std::string_view text) {
   std::vector<std::string> steps = split(text.substr(1), '/');
   for (std::string& step : steps) step = replace_all(replace_all(std::move(step), "~1", "/"), "~0", "~");
   return steps;
+}
+
+Result<> check_depth(const std::vector<std::string>& steps, const Json& value) {
+  if (steps.size() + depth_of(value) <= kMaxDepth) return {};
+  return fail(Code::kInvalid, "nests more than " + std::to_string(kMaxDepth) + " levels");
 }
 
 std::optional<std::size_t> parse_index(std::string_view text) {
@@ -64,6 +82,7 @@ std::unexpected<Error> missing(std::string_view path) {
 
 Result<> add_at(Json& root, std::string_view path, Json value) {
   const auto steps = TRY(parse_pointer(path));
+  TRY(check_depth(steps, value));
   if (steps.empty()) {
     root = std::move(value);
     return {};
@@ -129,6 +148,7 @@ Result<> apply_one(Json& root, const Json& op, std::size_t& copied) {
   }
   if (kind == "replace") {
     const Json* value = TRY(operand(op));
+    TRY(check_depth(TRY(parse_pointer(path)), *value));
     Json* target = TRY(look_at(root, path));
     *target = *value;
     return {};

@@ -1,0 +1,229 @@
+#include "kube/informer.h"
+
+#include "kube/reflector.h"
+
+namespace gpuop::kube {
+
+std::string object_key(std::string_view ns, std::string_view name) {
+  std::string out(ns);
+  if (!out.empty()) out += "/";
+  out += name;
+  return out;
+}
+
+std::string object_key(const Json& object) {
+  return object_key(get_string(object, {"metadata", "namespace"}), get_string(object, {"metadata", "name"}));
+}
+
+std::pair<std::string, std::string> split_key(std::string_view key) {
+  const std::size_t slash = key.find('/');
+  if (slash == std::string_view::npos) return {"", std::string(key)};
+  return {std::string(key.substr(0, slash)), std::string(key.substr(slash + 1))};
+}
+
+void when_synced(const std::vector<Informer*>& informers, std::function<void()> ready) {
+  auto left = std::make_shared<std::size_t>(informers.size());
+  const auto shared = std::make_shared<std::function<void()>>(std::move(ready));
+  for (Informer* informer : informers) {
+    informer->on_synced([left, shared] {
+      if (--*left == 0) (*shared)();
+    });
+  }
+}
+
+// The cache with its handlers; the reflector (reflector.h) feeds it.
+struct Informer::Impl : ReflectorSink, std::enable_shared_from_this<Informer::Impl> {
+  using Object = std::shared_ptr<const Json>;
+  using Cache = std::map<std::string, Object, std::less<>>;
+  struct Index {
+    std::function<std::vector<std::string>(const Json&)> values;
+    std::map<std::string, std::map<std::string_view, Object>, std::less<>>
+        entries;  // keys point into the cache
+  };
+  struct Handler {
+    Changed call;
+    bool primed;  // has been told of what is there
+  };
+
+  Impl(Client& client, const Resource& type, InformerOptions options)
+      : loop(client.loop()),
+        reflector(std::make_shared<Reflector>(client, type, std::move(options), *this)) {}
+
+  void replace(std::map<std::string, Object> objects) override {
+    const auto keep = shared_from_this();
+    std::vector<std::pair<Object, Object>> changes;
+    for (auto it = cache.begin(); it != cache.end();) {
+      const auto next = std::next(it);
+      if (!objects.contains(it->first)) {
+        changes.emplace_back(it->second, nullptr);
+        erase(it);
+      }
+      it = next;
+    }
+    for (auto& [key, object] : objects) {
+      const auto old = cache.find(key);
+      if (old != cache.end() && version_of(*old->second) == version_of(*object)) continue;
+      changes.emplace_back(old == cache.end() ? nullptr : old->second, object);
+      store(key, std::move(object));
+    }
+    for (const auto& [old, now] : changes) notify(old, now);
+    if (stopped || is_synced) return;
+    is_synced = true;
+    for (auto& call : std::exchange(sync_waiters, {})) {
+      if (!stopped) call();
+    }
+  }
+
+  void upsert(std::string key, Object object) override {
+    const auto keep = shared_from_this();
+    const auto found = cache.find(key);
+    const Object old = found == cache.end() ? nullptr : found->second;
+    store(key, object);
+    notify(old, object);
+  }
+
+  void removed(const std::string& key) override {
+    const auto keep = shared_from_this();
+    const auto found = cache.find(key);
+    if (found == cache.end()) return;
+    const Object old = found->second;
+    erase(found);
+    notify(old, nullptr);
+  }
+
+  static std::string_view version_of(const Json& object) {
+    return get_string(object, {"metadata", "resourceVersion"});
+  }
+
+  void store(const std::string& key, Object object) {
+    const auto [it, fresh] = cache.try_emplace(key);
+    if (!fresh) unindex(it);
+    it->second = std::move(object);
+    for (auto& [name, index] : indices) {
+      for (const std::string& value : index.values(*it->second)) index.entries[value][it->first] = it->second;
+    }
+  }
+
+  void erase(Cache::iterator it) {
+    unindex(it);
+    cache.erase(it);
+  }
+
+  void unindex(Cache::iterator it) {
+    for (auto& [name, index] : indices) {
+      for (const std::string& value : index.values(*it->second)) {
+        const auto entry = index.entries.find(value);
+        if (entry == index.entries.end()) continue;
+        entry->second.erase(it->first);
+        if (entry->second.empty()) index.entries.erase(entry);
+      }
+    }
+  }
+
+  void notify(const Object& old, const Object& now) {
+    // By number: a handler may add another.
+    for (std::size_t i = 0; i < handlers.size() && !stopped; ++i) {
+      const std::shared_ptr<Handler> handler = handlers[i];
+      if (handler->primed) handler->call(old, now);
+    }
+  }
+
+  void prime(const std::shared_ptr<Handler>& handler) {
+    if (stopped || handler->primed) return;
+    handler->primed = true;
+    if (!is_synced) return;  // it will hear of everything with the others
+    std::vector<Object> objects;
+    objects.reserve(cache.size());
+    for (const auto& [key, object] : cache) objects.push_back(object);
+    for (const Object& object : objects) {
+      if (stopped) return;
+      handler->call(nullptr, object);
+    }
+  }
+
+  Loop& loop;
+  std::shared_ptr<Reflector> reflector;
+  Cache cache;
+  std::map<std::string, Index, std::less<>> indices;
+  std::vector<std::shared_ptr<Handler>> handlers;
+  std::vector<std::function<void()>> sync_waiters;
+  bool is_synced = false;
+  bool stopped = false;
+};
+
+Informer::Informer(Client& client, Resource type, InformerOptions options)
+    : impl_(std::make_shared<Impl>(client, type, std::move(options))) {}
+
+Informer::~Informer() {
+  impl_->stopped = true;
+  impl_->sync_waiters.clear();
+  impl_->reflector->stop();
+}
+
+void Informer::on_change(Changed handler) {
+  auto entry = std::make_shared<Impl::Handler>(std::move(handler), !impl_->is_synced);
+  impl_->handlers.push_back(entry);
+  if (entry->primed) return;
+  impl_->loop.post([weak = std::weak_ptr(impl_), entry] {
+    if (const auto self = weak.lock()) self->prime(entry);
+  });
+}
+
+void Informer::start() {
+  impl_->reflector->start();
+}
+bool Informer::synced() const {
+  return impl_->is_synced;
+}
+
+void Informer::on_synced(std::function<void()> synced) {
+  if (!impl_->is_synced) {
+    impl_->sync_waiters.push_back(std::move(synced));
+    return;
+  }
+  impl_->loop.post([weak = std::weak_ptr(impl_), synced = std::move(synced)] {
+    const auto self = weak.lock();
+    if (self && !self->stopped) synced();
+  });
+}
+
+std::shared_ptr<const Json> Informer::get(std::string_view key) const {
+  const auto found = impl_->cache.find(key);
+  return found == impl_->cache.end() ? nullptr : found->second;
+}
+
+void Informer::for_each(const std::function<void(const std::shared_ptr<const Json>&)>& visit) const {
+  for (const auto& [key, object] : impl_->cache) visit(object);
+}
+
+std::size_t Informer::size() const {
+  return impl_->cache.size();
+}
+
+void Informer::add_index(std::string name, std::function<std::vector<std::string>(const Json&)> values) {
+  impl_->indices[std::move(name)].values = std::move(values);
+}
+
+std::vector<std::shared_ptr<const Json>> Informer::by_index(std::string_view name,
+                                                            std::string_view value) const {
+  std::vector<std::shared_ptr<const Json>> out;
+  const auto index = impl_->indices.find(name);
+  if (index == impl_->indices.end()) return out;
+  const auto entry = index->second.entries.find(value);
+  if (entry == index->second.entries.end()) return out;
+  out.reserve(entry->second.size());
+  for (const auto& [key, object] : entry->second) out.push_back(object);
+  return out;
+}
+
+int Informer::lists() const {
+  return impl_->reflector->lists();
+}
+int Informer::watches() const {
+  return impl_->reflector->watches();
+}
+const std::string& Informer::fault() const {
+  return impl_->reflector->fault();
+}
+
+}  // namespace gpuop::kube

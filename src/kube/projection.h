@@ -1,0 +1,44 @@
+// Cutting objects down to the fields that a controller reads, and storing them in as little memory as they
+// need.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "kube/resource.h"
+
+namespace gpuop::kube {
+
+class Projection {
+ public:
+  // `keep`: dotted paths beside the usual metadata; a path goes through lists ("spec.containers.resources").
+  // "*" keeps everything but managedFields and the last-applied-configuration annotation.
+  // `drop`: dotted paths that are left out all the same ("metadata.annotations").
+  Projection(const Resource& type, const std::vector<std::string>& keep,
+             const std::vector<std::string>& drop);
+
+  std::shared_ptr<const Json> apply(Json object) const;
+
+ private:
+  struct Node {
+    bool whole = false;
+    std::map<std::string, Node, std::less<>> children;
+  };
+  static void add(Node& root, std::string_view path);
+  static Json cut(const Json& value, const Node& node);
+  static void prune(Json& value, const Node& node);
+
+  std::string api_version_;
+  std::string kind_;
+  bool everything_ = false;
+  Node keep_;
+  Node drop_;
+};
+
+// The same value, in one block of memory. Copies of it (or of parts) are ordinary values.
+std::shared_ptr<const Json> pack(const Json& value);
+
+}  // namespace gpuop::kube
