@@ -7,6 +7,10 @@ namespace gpuop {
 std::span<const Role> roles() {
   // In the order of --help: by name.
   static const std::vector<Role> table = {
+      {"device-plugin",
+       {"nvidia-device-plugin"},
+       "advertise the node's GPUs to the kubelet",
+       device_plugin_main},
       {"pause", {}, "print one line and wait for SIGTERM", pause_main},
       {"wait-for", {}, "wait until files exist", wait_for_main},
   };

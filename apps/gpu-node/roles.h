@@ -23,6 +23,7 @@ std::span<const Role> roles();
 // By name or alias; nullptr when there is none.
 const Role* find_role(std::string_view name);
 
+int device_plugin_main(int argc, char** argv);
 int pause_main(int argc, char** argv);
 int wait_for_main(int argc, char** argv);
 
