@@ -1,0 +1,55 @@
+// The part of the cluster that the operator watches, and nothing beyond: reconciling reads from here, never
+// by listing (kubernetes-api.md §18).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kube/client.h"
+#include "kube/informer.h"
+#include "operator/render.h"
+
+namespace gpuop::op {
+
+class ClusterCache {
+ public:
+  ClusterCache(kube::Client& client, std::string ns);
+
+  // Starts every watch; `synced` is called once, when all have their first complete list.
+  void start(std::function<void()> synced);
+  bool synced() const;
+  // Watches ServiceMonitors too: call when that CRD is known to exist. Idempotent.
+  void watch_service_monitors();
+  // Called for every change: which informer, and the object before and after.
+  void on_change(std::function<void(const kube::Resource& type, const std::shared_ptr<const Json>& old,
+                                    const std::shared_ptr<const Json>& now)>
+                     changed);
+
+  // The type behind apiVersion and kind; nullptr for one that is not watched.
+  const kube::Resource* type_of(std::string_view api_version, std::string_view kind) const;
+  // The cached object; nullptr when absent or not watched.
+  std::shared_ptr<const Json> live(const ObjectRef& ref) const;
+  kube::Informer& of(const kube::Resource& type) const;
+
+  const std::string& ns() const { return ns_; }
+
+ private:
+  struct Watched {
+    kube::Resource type;
+    std::unique_ptr<kube::Informer> informer;
+  };
+  void add(const kube::Resource& type, std::string ns, std::vector<std::string> keep);
+
+  kube::Client& client_;
+  std::string ns_;
+  std::map<std::string, Watched> watched_;  // "apps/v1/DaemonSet"
+  std::function<void()> all_synced_;
+  std::function<void(const kube::Resource&, const std::shared_ptr<const Json>&,
+                     const std::shared_ptr<const Json>&)>
+      changed_;
+};
+
+}  // namespace gpuop::op

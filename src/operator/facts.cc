@@ -1,0 +1,77 @@
+#include "operator/facts.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+namespace {
+
+constexpr std::string_view kFeature = "feature.node.kubernetes.io/";
+
+std::string feature(const Json& node, std::string_view name) {
+  return std::string(kube::label(node, std::string(kFeature) + std::string(name)));
+}
+
+bool is_gpu_node(const Json& node) {
+  return kube::label(node, "nvidia.com/gpu.present") == "true";
+}
+
+std::string runtime_of(const Json& node) {
+  const auto version = get_string(node, {"status", "nodeInfo", "containerRuntimeVersion"});
+  if (version.starts_with("docker")) return "docker";
+  if (version.starts_with("containerd")) return "containerd";
+  if (version.starts_with("cri-o")) return "crio";
+  return {};
+}
+
+}  // namespace
+
+std::string detect_runtime(const ClusterCache& cache, bool openshift, std::vector<std::string>& warnings) {
+  if (openshift) return "crio";
+  std::map<std::string, std::vector<std::string>> nodes;  // by runtime
+  cache.of(kube::kNodes).for_each([&](const std::shared_ptr<const Json>& node) {
+    if (!is_gpu_node(*node)) return;
+    if (auto runtime = runtime_of(*node); !runtime.empty()) nodes[runtime].emplace_back(kube::name_of(*node));
+  });
+  if (nodes.empty()) return "containerd";
+  const std::string chosen = nodes.contains("containerd") ? "containerd" : nodes.begin()->first;
+  for (const auto& [runtime, names] : nodes) {
+    if (runtime == chosen) continue;
+    warnings.push_back(
+        "nodes with " + runtime + " beside nodes with " + chosen +
+        ", but one toolkit DaemonSet serves one runtime; not configured: " + join(names, ", "));
+  }
+  return chosen;
+}
+
+ClusterFacts gather_facts(const ClusterCache& cache, const policy::ClusterPolicySpec& spec,
+                          const ServerFacts& server) {
+  ClusterFacts facts;
+  facts.operator_namespace = cache.ns();
+  facts.kubernetes_version = server.kubernetes_version;
+  facts.has_service_monitors = server.has_service_monitors;
+  facts.has_prometheus_rules = server.has_prometheus_rules;
+  facts.openshift_version = server.openshift_version;
+  cache.of(kube::kNodes).for_each([&](const std::shared_ptr<const Json>& node) {
+    if (!is_gpu_node(*node)) return;
+    facts.gpu_nodes.push_back({std::string(kube::name_of(*node)), feature(*node, "system-os_release.ID"),
+                               feature(*node, "system-os_release.VERSION_ID"),
+                               feature(*node, "kernel-version.full"),
+                               feature(*node, "system-os_release.OSTREE_VERSION")});
+  });
+  for (const auto& name : config_map_refs(spec)) {
+    const auto live = cache.of(kube::kConfigMaps).get(kube::object_key(cache.ns(), name));
+    if (!live) continue;
+    auto& keys = facts.config_maps[name];
+    for (const auto& [key, value] : get_object(*live, {"data"})) keys.emplace_back(key);
+    std::sort(keys.begin(), keys.end());
+  }
+  for (const auto& name : secret_refs(spec)) {
+    if (cache.of(kube::kSecrets).get(kube::object_key(cache.ns(), name))) facts.secrets.insert(name);
+  }
+  return facts;
+}
+
+}  // namespace gpuop::op

@@ -1,0 +1,83 @@
+#include "operator/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace gpuop::op {
+namespace {
+
+prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge()
+      .Name(std::string("gpu_operator_") + name)
+      .Help(help)
+      .Register(registry)
+      .Add({});
+}
+prometheus::Counter& counter(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter()
+      .Name(std::string("gpu_operator_") + name)
+      .Help(help)
+      .Register(registry)
+      .Add({});
+}
+
+}  // namespace
+
+struct Metrics::Impl {
+  prometheus::Registry registry;
+  prometheus::Gauge& gpu_nodes = gauge(registry, "gpu_nodes_total", "Nodes with nvidia.com/gpu.present=true");
+  prometheus::Gauge& status = gauge(registry, "reconciliation_status",
+                                    "1 all ready, 0 operands not ready, -1 no ClusterPolicy to act on");
+  prometheus::Counter& passes = counter(registry, "reconciliation_total", "Reconciles of the ClusterPolicy");
+  prometheus::Counter& failed = counter(registry, "reconciliation_failed_total",
+                                        "Reconciles that ended with an error or with operands not ready");
+  prometheus::Counter& errors =
+      counter(registry, "reconciliation_errors_total", "Reconciles that ended with an error");
+  prometheus::Gauge& last_success = gauge(registry, "reconciliation_last_success_ts_seconds",
+                                          "When all operands were last found ready, in Unix seconds");
+  prometheus::Gauge& has_nfd =
+      gauge(registry, "reconciliation_has_nfd_labels", "1 when node feature discovery labels nodes");
+  prometheus::Gauge& auto_upgrade =
+      gauge(registry, "driver_auto_upgrade_enabled", "1 when driver upgrades are automatic");
+  prometheus::Counter& writes =
+      counter(registry, "object_writes_total", "Objects created, replaced or deleted");
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
+  impl_->status.Set(-1);
+}
+Metrics::~Metrics() = default;
+
+void Metrics::set_gpu_nodes(std::size_t count) {
+  impl_->gpu_nodes.Set(static_cast<double>(count));
+}
+void Metrics::set_status(int status) {
+  impl_->status.Set(status);
+}
+void Metrics::count_pass(bool failed) {
+  impl_->passes.Increment();
+  if (failed) impl_->failed.Increment();
+}
+void Metrics::count_error() {
+  impl_->errors.Increment();
+}
+void Metrics::set_last_success(double unix_seconds) {
+  impl_->last_success.Set(unix_seconds);
+}
+void Metrics::set_has_nfd_labels(bool yes) {
+  impl_->has_nfd.Set(yes ? 1 : 0);
+}
+void Metrics::set_auto_upgrade(bool on) {
+  impl_->auto_upgrade.Set(on ? 1 : 0);
+}
+void Metrics::count_write(int count) {
+  impl_->writes.Increment(count);
+}
+
+std::string Metrics::text() const {
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+}  // namespace gpuop::op

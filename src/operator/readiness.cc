@@ -1,0 +1,90 @@
+#include "operator/readiness.h"
+
+#include "kube/object.h"
+
+namespace gpuop::op {
+namespace {
+
+Readiness no(std::string reason) {
+  return {false, std::move(reason)};
+}
+
+std::string count_of(std::int64_t have, std::int64_t want, const char* what) {
+  return std::to_string(have) + " of " + std::to_string(want) + " " + what;
+}
+
+// The hash of the newest ControllerRevision: the suffix of its name behind "<daemonset>-".
+std::string current_revision(const Json& live, const std::vector<std::shared_ptr<const Json>>& revisions) {
+  const std::string prefix = std::string(kube::name_of(live)) + "-";
+  std::string hash;
+  std::int64_t highest = -1;
+  for (const auto& revision : revisions) {
+    const Json* owner = kube::controller_of(*revision);
+    if (!owner || get_string(*owner, {"uid"}) != kube::uid_of(live)) continue;
+    const auto name = kube::name_of(*revision);
+    if (!name.starts_with(prefix) || get_int(*revision, {"revision"}) <= highest) continue;
+    highest = get_int(*revision, {"revision"});
+    hash = std::string(name.substr(prefix.size()));
+  }
+  return hash;
+}
+
+Readiness on_delete_ready(const Json& live, const std::vector<std::shared_ptr<const Json>>& pods,
+                          const std::vector<std::shared_ptr<const Json>>& revisions) {
+  const std::string hash = current_revision(live, revisions);
+  if (hash.empty()) return no("no revision recorded yet");
+  int owned = 0;
+  for (const auto& pod : pods) {
+    const Json* owner = kube::controller_of(*pod);
+    if (!owner || get_string(*owner, {"uid"}) != kube::uid_of(live)) continue;
+    ++owned;
+    const std::string name(kube::name_of(*pod));
+    if (kube::label(*pod, "controller-revision-hash") != hash) {
+      return no("pod " + name + " runs an older template and is replaced only when it is deleted (OnDelete)");
+    }
+    if (get_string(*pod, {"status", "phase"}) != "Running") {
+      return no("pod " + name + " is " + std::string(get_string(*pod, {"status", "phase"}, "Pending")));
+    }
+    for (const auto& container : get_array(*pod, {"status", "containerStatuses"})) {
+      if (!get_bool(container, {"ready"})) {
+        return no("container " + std::string(get_string(container, {"name"})) + " of pod " + name +
+                  " is not ready");
+      }
+    }
+  }
+  if (owned == 0) return no("no pods yet");
+  return {};
+}
+
+}  // namespace
+
+Readiness daemonset_ready(const Json* live, const std::vector<std::shared_ptr<const Json>>& pods,
+                          const std::vector<std::shared_ptr<const Json>>& revisions) {
+  if (!live) return no("not created yet");
+  const std::int64_t generation = get_int(*live, {"metadata", "generation"});
+  const std::int64_t observed = get_int(*live, {"status", "observedGeneration"});
+  if (observed < generation) return no("not yet seen by the DaemonSet controller");
+  const std::int64_t desired = get_int(*live, {"status", "desiredNumberScheduled"});
+  if (desired == 0) return {};
+  const std::int64_t available = get_int(*live, {"status", "numberAvailable"});
+  if (get_int(*live, {"status", "numberUnavailable"}) != 0)
+    return no(count_of(available, desired, "pods available"));
+  if (get_string(*live, {"spec", "updateStrategy", "type"}) == "OnDelete")
+    return on_delete_ready(*live, pods, revisions);
+  const std::int64_t updated = get_int(*live, {"status", "updatedNumberScheduled"});
+  if (updated != desired) return no(count_of(updated, desired, "pods run the current template"));
+  if (available != desired) return no(count_of(available, desired, "pods available"));
+  return {};
+}
+
+Readiness deployment_ready(const Json* live) {
+  if (!live) return no("not created yet");
+  if (get_int(*live, {"status", "observedGeneration"}) < get_int(*live, {"metadata", "generation"})) {
+    return no("not yet seen by the Deployment controller");
+  }
+  const std::int64_t unavailable = get_int(*live, {"status", "unavailableReplicas"});
+  if (unavailable != 0) return no(std::to_string(unavailable) + " replicas unavailable");
+  return {};
+}
+
+}  // namespace gpuop::op

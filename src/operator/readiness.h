@@ -1,0 +1,23 @@
+// Whether an operand's DaemonSet has done what its current form asks (operator.md §3.2). Pure.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace gpuop::op {
+
+struct Readiness {
+  bool ready = true;
+  std::string reason;  // why not: "2 of 3 pods available"
+};
+
+// `pods`: those that the DaemonSet's selector matches; `revisions`: the ControllerRevisions of its namespace.
+// Both are only looked at for the OnDelete strategy. `live` null: it does not exist.
+Readiness daemonset_ready(const Json* live, const std::vector<std::shared_ptr<const Json>>& pods,
+                          const std::vector<std::shared_ptr<const Json>>& revisions);
+Readiness deployment_ready(const Json* live);
+
+}  // namespace gpuop::op

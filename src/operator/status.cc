@@ -1,0 +1,109 @@
+#include "operator/status.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+
+Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& view) {
+  for (const auto& state : states) {
+    if (!state.error.empty()) return failed_outcome("Failed to reconcile " + state.name + ": " + state.error);
+  }
+  std::vector<std::string> waiting;
+  std::vector<std::string> reasons;
+  for (const auto& state : states) {
+    if (!state.enabled || state.ready) continue;
+    waiting.push_back(state.name);
+    if (!state.reason.empty()) reasons.push_back(state.name + ": " + state.reason);
+  }
+  if (!waiting.empty()) {
+    std::string message = "ClusterPolicy is not ready; states not ready: [" + join(waiting, " ") + "]";
+    if (!reasons.empty()) message += "; " + join(reasons, "; ");
+    return {"notReady", false, "OperandNotReady", std::move(message), 0};
+  }
+  if (!view.has_feature_labels) {
+    return {"ready", true, "NFDLabelsMissing",
+            "No node carries labels of node feature discovery, so GPU nodes cannot be told from others and "
+            "no operand "
+            "is deployed; check that the node-feature-discovery worker runs",
+            1};
+  }
+  if (view.gpu_nodes == 0) {
+    return {
+        "ready", true, "NoGPUNodes",
+        "No node with an NVIDIA GPU (PCI vendor 10de) was found; operands are deployed as soon as one joins",
+        1};
+  }
+  return {"ready", true, "Reconciled", "All resources have been successfully reconciled", 1};
+}
+
+Outcome failed_outcome(const std::string& message) {
+  return {"notReady", false, "ReconcileFailed", message, 0};
+}
+
+Outcome ignored_outcome(std::string_view active) {
+  return {"ignored", false, "Ignored",
+          "ClusterPolicy '" + std::string(active) + "' is the active one; only the oldest is reconciled", -1};
+}
+
+Outcome reconciling_outcome() {
+  return {"notReady", false, "Reconciling", "The first reconcile is under way", 0};
+}
+
+Json status_of(const Json& policy, const Outcome& outcome, const std::vector<std::string>& notes,
+               std::string_view ns, Time now) {
+  Json object = JsonObject{};
+  if (const Json* status = find(policy, {"status"})) set(object, {"status"}, *status);
+  const std::string text = format_time(now);
+  set(object, {"status", "state"}, outcome.state);
+  set(object, {"status", "namespace"}, ns);
+  set(object, {"status", "observedGeneration"}, get_int(policy, {"metadata", "generation"}));
+  if (outcome.ready) {
+    kube::set_condition(object, "Ready", "True", outcome.reason, outcome.message, text);
+    kube::set_condition(object, "Error", "False", "Ready", "", text);
+  } else if (outcome.reason == "Ignored" || outcome.reason == "Reconciling") {
+    kube::set_condition(object, "Ready", "False", outcome.reason, outcome.message, text);
+    kube::set_condition(object, "Error", "False", outcome.reason, "", text);
+  } else {
+    kube::set_condition(object, "Ready", "False", "Error", "", text);
+    kube::set_condition(object, "Error", "True", outcome.reason, outcome.message, text);
+  }
+  Json* conditions = find_mutable(object, {"status", "conditions"});
+  if (!notes.empty()) {
+    kube::set_condition(object, "FieldsIgnored", "True", "UnknownOrDeprecatedFields", join(notes, "; "),
+                        text);
+  } else if (conditions && conditions->is_array()) {
+    auto& list = conditions->get_array();
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [](const Json& c) { return get_string(c, {"type"}) == "FieldsIgnored"; }),
+               list.end());
+  }
+  return *find(object, {"status"});
+}
+
+bool same_status(const Json& a, const Json& b) {
+  const auto bare = [](Json status) {
+    if (Json* conditions = find_mutable(status, {"conditions"}); conditions && conditions->is_array()) {
+      for (auto& condition : conditions->get_array()) remove(condition, {"lastTransitionTime"});
+    }
+    return to_canonical_text(status);
+  };
+  return bare(a) == bare(b);
+}
+
+std::string active_policy(const std::vector<std::shared_ptr<const Json>>& policies) {
+  std::pair<std::string_view, std::string_view> best;
+  bool any = false;
+  for (const auto& policy : policies) {
+    // RFC 3339 in UTC compares as text.
+    const std::pair<std::string_view, std::string_view> key{
+        get_string(*policy, {"metadata", "creationTimestamp"}), kube::name_of(*policy)};
+    if (!any || key < best) best = key;
+    any = true;
+  }
+  return std::string(best.second);
+}
+
+}  // namespace gpuop::op

@@ -1,0 +1,56 @@
+// ClusterPolicy.status and its conditions (operator.md §3.4). Pure.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/time.h"
+
+namespace gpuop::op {
+
+struct StateReport {
+  std::string name;  // "state-driver"
+  bool enabled = false;
+  bool ready = true;   // meaningless when disabled
+  std::string reason;  // the first thing that is not ready
+  std::string error;   // set: the state could not be rendered or applied
+};
+
+struct Outcome {
+  std::string state;  // "ready", "notReady", "ignored"
+  bool ready = false;
+  std::string reason;  // Reconciled, OperandNotReady, ReconcileFailed, NFDLabelsMissing, NoGPUNodes, Ignored
+  std::string message;
+  // gpu_operator_reconciliation_status: 1, 0 or -1
+  int metric = 0;
+};
+
+struct ClusterView {
+  bool has_feature_labels = false;
+  std::size_t gpu_nodes = 0;
+};
+
+// A policy that could be read: from its states.
+Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& view);
+// A policy that cannot be reconciled at all.
+Outcome failed_outcome(const std::string& message);
+// One that is not the active policy.
+Outcome ignored_outcome(std::string_view active);
+// While the first pass is under way.
+Outcome reconciling_outcome();
+
+// The status object for `policy` (the live object): its present status with what `outcome` and `notes`
+// change. Condition times move only with their status. `notes`: unknown fields and the like, one sentence
+// each.
+Json status_of(const Json& policy, const Outcome& outcome, const std::vector<std::string>& notes,
+               std::string_view ns, Time now);
+// Equal but for times.
+bool same_status(const Json& a, const Json& b);
+
+// Name of the active policy among live ClusterPolicy objects: the oldest, then the lowest name; "" when none.
+std::string active_policy(const std::vector<std::shared_ptr<const Json>>& policies);
+
+}  // namespace gpuop::op
