@@ -1,0 +1,121 @@
+// What differs where a container's image is the operator's own: roles of gpu-node are called directly and wait
+// for their gates by events, so shell loops, entry point scripts and probe delays go (architecture §7).
+#include <array>
+
+#include "operator/pod.h"
+#include "operator/shape.h"
+
+namespace gpuop::op {
+
+namespace {
+
+struct Entry {
+  std::string_view container;
+  std::array<std::string_view, 2> command;  // the second may be empty
+  std::string_view script_volume;           // the ConfigMap with an entry point script, no longer mounted
+  bool needs_driver = false;                // upstream's image has NVIDIA_VISIBLE_DEVICES=all built in
+};
+
+constexpr Entry kEntries[] = {
+    {"nvidia-container-toolkit-ctr", {"nvidia-toolkit"}, "nvidia-container-toolkit-entrypoint"},
+    {"nvidia-device-plugin", {"nvidia-device-plugin"}, "nvidia-device-plugin-entrypoint", true},
+    {"nvidia-mig-manager", {"nvidia-mig-manager"}, "nvidia-mig-manager-entrypoint", true},
+    {"gpu-feature-discovery", {"gpu-feature-discovery"}, "", true},
+    {"nvidia-dcgm-exporter", {"dcgm-exporter"}, "", true},
+    {"nvidia-dcgm-ctr", {"nv-hostengine"}, "", true},
+    {"mps-control-daemon-ctr", {"mps-control-daemon"}, "", true},
+    {"nvidia-operator-validator", {"gpu-node", "pause"}, ""},
+    {"nvidia-node-status-exporter", {"nvidia-validator"}, ""},
+};
+
+void set_command(Json& container, std::initializer_list<std::string_view> words) {
+  JsonArray command;
+  for (std::string_view word : words)
+    if (!word.empty()) command.emplace_back(word);
+  set(container, {"command"}, std::move(command));
+}
+
+bool is_shell(const Json& container) {
+  const JsonArray& command = get_array(container, {"command"});
+  return command.size() == 2 && as_text(command[1]) == "-c";
+}
+
+std::string_view first_arg(const Json& container) {
+  const JsonArray& args = get_array(container, {"args"});
+  return args.empty() ? std::string_view{} : as_text(args[0]);
+}
+
+// "until [ -f FILE ]; do …": the gate's file, "" for any other text.
+std::string gate_file(std::string_view script) {
+  constexpr std::string_view kStart = "until [ -f ";
+  if (!script.starts_with(kStart)) return "";
+  script.remove_prefix(kStart.size());
+  return std::string(script.substr(0, script.find(' ')));
+}
+
+void shape_init(Json& container) {
+  if (!is_shell(container)) return;
+  std::string_view script = first_arg(container);
+  if (script == "nvidia-validator") {
+    set_command(container, {"nvidia-validator"});
+    remove(container, {"args"});
+  } else if (std::string file = gate_file(script); !file.empty()) {
+    set_command(container, {"gpu-node", "wait-for", file});
+    remove(container, {"args"});
+  }
+}
+
+void quicken(Json& container, std::string_view probe) {
+  if (!has(container, {probe})) return;
+  remove(container, {probe, "initialDelaySeconds"});
+  if (probe == "readinessProbe") set(container, {probe, "periodSeconds"}, 1);
+}
+
+void ensure_host_mount(Json& pod, Json& container, std::string_view volume, std::string_view path,
+                       std::string_view type, std::string_view at, bool read_only) {
+  for (const Json& mount : get_array(container, {"volumeMounts"}))
+    if (get_string(mount, {"mountPath"}) == at) return;
+  if (!find_volume(pod, volume)) add_volume(pod, host_path_volume(volume, path, type));
+  JsonObject mount{{"name", volume}, {"mountPath", at}};
+  if (read_only) mount["readOnly"] = true;
+  mount["mountPropagation"] = "HostToContainer";
+  add_mount(container, std::move(mount));
+}
+
+// Roles find the driver beneath the root that driver-ready names, whatever the runtime injects.
+void see_driver(const View& view, Json& pod, Json& container) {
+  if (!has_env(container, "NVIDIA_VISIBLE_DEVICES")) set_env(container, "NVIDIA_VISIBLE_DEVICES", "all");
+  if (!has_env(container, "NVIDIA_DRIVER_CAPABILITIES")) set_env(container, "NVIDIA_DRIVER_CAPABILITIES", "all");
+  const policy::HostPaths& paths = view.spec.host_paths;
+  std::string root = paths.root_fs.empty() ? "/" : paths.root_fs;
+  std::string driver = paths.driver_install_dir.empty() ? "/run/nvidia/driver" : paths.driver_install_dir;
+  ensure_host_mount(pod, container, "run-nvidia-validations", "/run/nvidia/validations", "DirectoryOrCreate",
+                    "/run/nvidia/validations", false);
+  ensure_host_mount(pod, container, "driver-install-dir", driver, "DirectoryOrCreate", "/driver-root", false);
+  ensure_host_mount(pod, container, "host-root", root, "", "/host", true);
+}
+
+}  // namespace
+
+void shape_own_image(const View& view, Json& daemonset) {
+  if (view.facts.own_image.empty()) return;
+  Json& pod = pod_spec(daemonset);
+  auto ours = [&view](const Json& container) { return get_string(container, {"image"}) == view.facts.own_image; };
+  for (Json* container : all_containers(pod))
+    if (ours(*container)) shape_init(*container);
+  for (const Entry& entry : kEntries) {
+    Json* container = find_container(pod, "containers", entry.container);
+    if (!container || !ours(*container)) continue;
+    bool scripted = is_shell(*container);
+    set_command(*container, {entry.command[0], entry.command[1]});
+    if (scripted) remove(*container, {"args"});
+    if (!entry.script_volume.empty()) {
+      drop_mounts(*container, entry.script_volume);
+      drop_volume(pod, entry.script_volume);
+    }
+    for (std::string_view probe : {"startupProbe", "livenessProbe", "readinessProbe"}) quicken(*container, probe);
+    if (entry.needs_driver) see_driver(view, pod, *container);
+  }
+}
+
+}  // namespace gpuop::op
