@@ -13,8 +13,10 @@ Result<Assets> load_assets(const fs::path& dir) {
       fs::path path = dir / state / file;
       std::string text = TRY_IN(read_file(path), doing);
       YamlDocument document = TRY_IN(parse_yaml_one(text, path.string()), doing);
-      if (get_string(document.value, {"kind"}).empty() || get_string(document.value, {"metadata", "name"}).empty())
-        return fail(Code::kInvalid, doing + ": '" + path.string() + "': an object needs a kind and a metadata.name");
+      if (get_string(document.value, {"kind"}).empty() ||
+          get_string(document.value, {"metadata", "name"}).empty())
+        return fail(Code::kInvalid,
+                    doing + ": '" + path.string() + "': an object needs a kind and a metadata.name");
       assets.states[state].push_back({file, std::move(document.value)});
     }
   }

@@ -124,7 +124,8 @@ std::string driver_digest(const Json& pod) {
   }
   fields.ready("AdditionalVolumes", volume_list(pod));
   for (const Json& volume : get_array(pod, {"volumes"}))
-    if (get_string(volume, {"name"}) == "host-root") fields.text("HostRoot", get_string(volume, {"hostPath", "path"}));
+    if (get_string(volume, {"name"}) == "host-root")
+      fields.text("HostRoot", get_string(volume, {"hostPath", "path"}));
   return fields.digest();
 }
 

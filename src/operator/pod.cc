@@ -21,7 +21,9 @@ Json* find_named(JsonArray& list, std::string_view name) {
 
 }  // namespace
 
-Json& pod_spec(Json& daemonset) { return ensure(daemonset, {"spec", "template", "spec"}); }
+Json& pod_spec(Json& daemonset) {
+  return ensure(daemonset, {"spec", "template", "spec"});
+}
 
 const Json& pod_spec(const Json& daemonset) {
   static const Json none = JsonObject{};
@@ -95,7 +97,8 @@ void set_env(Json& container, const std::vector<policy::EnvVar>& variables) {
 
 void insert_env(Json& container, std::string_view before, std::string_view name, std::string_view value) {
   JsonArray& env = array_of(container, "env");
-  auto at = std::ranges::find_if(env, [before](const Json& entry) { return get_string(entry, {"name"}) == before; });
+  auto at = std::ranges::find_if(
+      env, [before](const Json& entry) { return get_string(entry, {"name"}) == before; });
   env.insert(at, JsonObject{{"name", name}, {"value", value}});
 }
 
@@ -104,7 +107,9 @@ Json* find_volume(Json& pod, std::string_view name) {
   return volumes && volumes->is_array() ? find_named(volumes->get_array(), name) : nullptr;
 }
 
-void add_volume(Json& pod, Json volume) { array_of(pod, "volumes").push_back(std::move(volume)); }
+void add_volume(Json& pod, Json volume) {
+  array_of(pod, "volumes").push_back(std::move(volume));
+}
 
 void drop_volume(Json& pod, std::string_view name) {
   JsonArray kept;
@@ -113,7 +118,9 @@ void drop_volume(Json& pod, std::string_view name) {
   set(pod, {"volumes"}, std::move(kept));
 }
 
-void add_mount(Json& container, Json mount) { array_of(container, "volumeMounts").push_back(std::move(mount)); }
+void add_mount(Json& container, Json mount) {
+  array_of(container, "volumeMounts").push_back(std::move(mount));
+}
 
 void drop_mounts(Json& container, std::string_view volume) {
   JsonArray kept;
@@ -128,7 +135,8 @@ Json host_path_volume(std::string_view name, std::string_view path, std::string_
   return JsonObject{{"name", name}, {"hostPath", std::move(host_path)}};
 }
 
-Json config_map_volume(std::string_view name, std::string_view config_map, std::span<const std::string> keys) {
+Json config_map_volume(std::string_view name, std::string_view config_map,
+                       std::span<const std::string> keys) {
   JsonObject source{{"name", config_map}};
   JsonArray items;
   for (const std::string& key : keys) items.push_back(JsonObject{{"key", key}, {"path", key}});

@@ -20,10 +20,18 @@ struct StateRule {
   std::string_view reason;                               // why it is off, when it is
 };
 
-bool sandbox(const policy::ClusterPolicySpec& s) { return s.sandbox_workloads.enabled; }
-bool kata(const policy::ClusterPolicySpec& s) { return sandbox(s) && s.sandbox_workloads.mode == "kata"; }
-bool always(const policy::ClusterPolicySpec&) { return true; }
-bool never(const policy::ClusterPolicySpec&) { return false; }
+bool sandbox(const policy::ClusterPolicySpec& s) {
+  return s.sandbox_workloads.enabled;
+}
+bool kata(const policy::ClusterPolicySpec& s) {
+  return sandbox(s) && s.sandbox_workloads.mode == "kata";
+}
+bool always(const policy::ClusterPolicySpec&) {
+  return true;
+}
+bool never(const policy::ClusterPolicySpec&) {
+  return false;
+}
 
 using Spec = policy::ClusterPolicySpec;
 
@@ -32,8 +40,8 @@ const StateRule kStates[] = {
     {"pre-requisites", [](const Spec& s) { return !s.cdi.nri_plugin_enabled; }, nullptr,
      "spec.cdi.nriPluginEnabled is true: the runtime needs no RuntimeClass"},
     {"state-operator-metrics", always, nullptr, ""},
-    {"state-driver", [](const Spec& s) { return s.driver.enabled && !s.driver.use_nvidia_driver_crd; }, nullptr,
-     "spec.driver.enabled is false"},
+    {"state-driver", [](const Spec& s) { return s.driver.enabled && !s.driver.use_nvidia_driver_crd; },
+     nullptr, "spec.driver.enabled is false"},
     {"state-container-toolkit", [](const Spec& s) { return s.toolkit.enabled; }, shape_toolkit,
      "spec.toolkit.enabled is false"},
     {"state-operator-validation", always, shape_validator, ""},
@@ -44,19 +52,21 @@ const StateRule kStates[] = {
     {"state-dcgm", [](const Spec& s) { return s.dcgm.enabled; }, shape_dcgm, "spec.dcgm.enabled is false"},
     {"state-dcgm-exporter", [](const Spec& s) { return s.dcgm_exporter.enabled; }, shape_dcgm_exporter,
      "spec.dcgmExporter.enabled is false"},
-    {"gpu-feature-discovery", [](const Spec& s) { return s.gfd.enabled; }, shape_gfd, "spec.gfd.enabled is false"},
+    {"gpu-feature-discovery", [](const Spec& s) { return s.gfd.enabled; }, shape_gfd,
+     "spec.gfd.enabled is false"},
     {"state-mig-manager", [](const Spec& s) { return s.mig_manager.enabled; }, shape_mig_manager,
      "spec.migManager.enabled is false"},
     {"state-node-status-exporter", [](const Spec& s) { return s.node_status_exporter.enabled; },
      shape_node_status_exporter, "spec.nodeStatusExporter.enabled is false"},
     {"state-vgpu-manager", [](const Spec& s) { return sandbox(s) && s.vgpu_manager.enabled; }, nullptr, ""},
-    {"state-vgpu-device-manager", [](const Spec& s) { return sandbox(s) && s.vgpu_device_manager.enabled; }, nullptr, ""},
+    {"state-vgpu-device-manager", [](const Spec& s) { return sandbox(s) && s.vgpu_device_manager.enabled; },
+     nullptr, ""},
     {"state-sandbox-validation", sandbox, nullptr, ""},
     {"state-vfio-manager", [](const Spec& s) { return sandbox(s) && s.vfio_manager.enabled; }, nullptr, ""},
     {"state-sandbox-device-plugin",
      [](const Spec& s) { return sandbox(s) && !kata(s) && s.sandbox_device_plugin.enabled; }, nullptr, ""},
-    {"state-kata-device-plugin", [](const Spec& s) { return kata(s) && s.kata_sandbox_device_plugin.enabled; }, nullptr,
-     ""},
+    {"state-kata-device-plugin",
+     [](const Spec& s) { return kata(s) && s.kata_sandbox_device_plugin.enabled; }, nullptr, ""},
     {"state-kata-manager", never, nullptr, "deprecated; its objects are only removed"},
     {"state-cc-manager", [](const Spec& s) { return kata(s) && s.cc_manager.enabled; }, nullptr, ""},
 };
@@ -89,7 +99,8 @@ class Renderer {
     auto found = assets_.states.find(state.name);
     if (found == assets_.states.end()) {
       if (state.enabled)
-        state.error = Error(Code::kUnsupported, "virtual machine workloads: this version has no manifests for " + state.name);
+        state.error = Error(Code::kUnsupported,
+                            "virtual machine workloads: this version has no manifests for " + state.name);
       return state;
     }
     if (state.name == "state-driver") sweep_drivers(state);
@@ -117,7 +128,9 @@ class Renderer {
   }
 
  private:
-  bool hands_over_drivers() const { return view_.spec.driver.enabled && view_.spec.driver.use_nvidia_driver_crd; }
+  bool hands_over_drivers() const {
+    return view_.spec.driver.enabled && view_.spec.driver.use_nvidia_driver_crd;
+  }
 
   void sweep_drivers(State& state) const {
     state.sweeps.push_back({.name_prefix = "nvidia-driver-daemonset", .orphan_pods = hands_over_drivers()});
@@ -143,8 +156,10 @@ class Renderer {
         if (get_string(subject, {"namespace"}) == kPlaceholderNamespace) set(subject, {"namespace"}, space);
     if (kind == "SecurityContextConstraints")
       set(object, {"users"},
-          JsonArray{Json("system:serviceaccount:" + space + ":" + str(get_string(object, {"metadata", "name"})))});
-    if (kind == "ServiceMonitor") set(object, {"spec", "namespaceSelector", "matchNames"}, JsonArray{Json(space)});
+          JsonArray{
+              Json("system:serviceaccount:" + space + ":" + str(get_string(object, {"metadata", "name"})))});
+    if (kind == "ServiceMonitor")
+      set(object, {"spec", "namespaceSelector", "matchNames"}, JsonArray{Json(space)});
     if (kind == "RuntimeClass") {
       if (get_string(object, {"metadata", "name"}) == "nvidia" && !view_.spec.op.runtime_class.empty()) {
         set(object, {"metadata", "name"}, view_.spec.op.runtime_class);
@@ -152,8 +167,9 @@ class Renderer {
       }
       if (at_most_1_20_0(view_.facts.kubernetes_version)) set(object, {"apiVersion"}, "node.k8s.io/v1beta1");
     }
-    JsonObject owner{{"apiVersion", "nvidia.com/v1"},     {"kind", "ClusterPolicy"}, {"name", view_.policy.name},
-                     {"uid", view_.policy.uid},           {"controller", true},      {"blockOwnerDeletion", true}};
+    JsonObject owner{
+        {"apiVersion", "nvidia.com/v1"}, {"kind", "ClusterPolicy"}, {"name", view_.policy.name},
+        {"uid", view_.policy.uid},       {"controller", true},      {"blockOwnerDeletion", true}};
     set(object, {"metadata", "ownerReferences"}, JsonArray{Json(std::move(owner))});
     return object;
   }
@@ -178,14 +194,17 @@ class Renderer {
       state.reasons.push_back(std::move(reason));
       return false;
     };
-    if (kind == "RuntimeClass" && (name == "nvidia-cdi" || name == "nvidia-legacy") && name != view_.spec.op.runtime_class)
-      return gone(view_.spec.cdi.enabled, "RuntimeClass " + std::string(name) + ": spec.cdi.enabled is false");
+    if (kind == "RuntimeClass" && (name == "nvidia-cdi" || name == "nvidia-legacy") &&
+        name != view_.spec.op.runtime_class)
+      return gone(view_.spec.cdi.enabled,
+                  "RuntimeClass " + std::string(name) + ": spec.cdi.enabled is false");
     if (name == "nvidia-dcgm-exporter-read-pods")
       return gone(wants_pod_metadata(view_.spec.dcgm_exporter),
                   std::string(kind) + " " + std::string(name) + ": no pod metadata is asked for");
     if (kind == "ServiceMonitor" && state.name == "state-dcgm-exporter") {
       const auto& monitor = view_.spec.dcgm_exporter.service_monitor;
-      return gone(monitor && monitor->enabled, "ServiceMonitor: spec.dcgmExporter.serviceMonitor.enabled is not true");
+      return gone(monitor && monitor->enabled,
+                  "ServiceMonitor: spec.dcgmExporter.serviceMonitor.enabled is not true");
     }
     if (kind != "ConfigMap") return true;
     // A default that the user replaced is not made; one that is there is left alone.
@@ -227,7 +246,8 @@ class Renderer {
     if (state.name != "state-driver")
       return add_daemonset(state, manifest, [&](Json& daemonset) { return rule.shape(view_, daemonset); });
     for (const DriverLayout& layout : TRY(driver_layouts(view_)))
-      TRY(add_daemonset(state, manifest, [&](Json& daemonset) { return shape_driver(view_, daemonset, layout); }));
+      TRY(add_daemonset(state, manifest,
+                        [&](Json& daemonset) { return shape_driver(view_, daemonset, layout); }));
     return {};
   }
 

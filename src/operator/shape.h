@@ -28,10 +28,11 @@ Result<> shape_validations(const View& view, Json& daemonset);
 void shape_runtime_class(const View& view, Json& daemonset, std::string_view container);
 // daemonsets.labels and annotations, on the pod template and the object.
 void shape_metadata(const View& view, Json& daemonset);
-// Image, resources, env, args and host network of an operand's main container, as most operands have them. `env`
-// and `args` say whether the policy's apply.
-Result<> shape_main(const View& view, Json& daemonset, std::string_view container, const policy::Operand& operand,
-                    std::string_view what, std::string_view variable, bool env = true, bool args = true);
+// Image, resources, env, args and host network of an operand's main container, as most operands have them.
+// `env` and `args` say whether the policy's apply.
+Result<> shape_main(const View& view, Json& daemonset, std::string_view container,
+                    const policy::Operand& operand, std::string_view what, std::string_view variable,
+                    bool env = true, bool args = true);
 // Our own image needs no shell loops, no delays and no entry point script (architecture §7).
 void shape_own_image(const View& view, Json& daemonset);
 
@@ -53,10 +54,10 @@ bool wants_pod_metadata(const policy::DcgmExporterSpec& exporter);
 
 // One layout of the driver DaemonSet.
 struct DriverLayout {
-  std::string name;           // of the DaemonSet
-  GpuNode node;               // a node that it is for: OS and, when precompiled, kernel
+  std::string name;  // of the DaemonSet
+  GpuNode node;      // a node that it is for: OS and, when precompiled, kernel
   bool precompiled = false;
-  std::string rhcos;          // RHCOS version with the driver toolkit; "" without
+  std::string rhcos;  // RHCOS version with the driver toolkit; "" without
 };
 // The layouts that the GPU nodes ask for; kInvalid when the policy and the nodes do not fit.
 Result<std::vector<DriverLayout>> driver_layouts(const View& view);

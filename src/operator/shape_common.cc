@@ -9,6 +9,7 @@ namespace gpuop::op {
 namespace {
 
 constexpr std::string_view kDefaultDriverDir = "/run/nvidia/driver";
+const Json kRootUser = 0;
 
 void set_path(Json& pod, std::string_view volume, const std::string& path) {
   if (Json* found = find_volume(pod, volume)) set(*found, {"hostPath", "path"}, path);
@@ -20,8 +21,9 @@ Result<Json> max_unavailable(const std::string& text) {
   std::string digits = percent ? text.substr(0, text.size() - 1) : text;
   std::optional<std::int64_t> count = parse_int(digits);
   if (!count || *count < 0)
-    return fail(Code::kInvalid, "spec.daemonsets.rollingUpdate.maxUnavailable: must be a count or a percentage; got '" +
-                                    text + "'");
+    return fail(
+        Code::kInvalid,
+        "spec.daemonsets.rollingUpdate.maxUnavailable: must be a count or a percentage; got '" + text + "'");
   if (percent) return Json(text);
   return Json(*count);
 }
@@ -48,7 +50,8 @@ Result<> shape_common(const View& view, Json& daemonset) {
     Json limit = TRY(max_unavailable(common.rolling_update.max_unavailable));
     if (!driver)
       set(daemonset, {"spec", "updateStrategy"},
-          JsonObject{{"type", "RollingUpdate"}, {"rollingUpdate", JsonObject{{"maxUnavailable", std::move(limit)}}}});
+          JsonObject{{"type", "RollingUpdate"},
+                     {"rollingUpdate", JsonObject{{"maxUnavailable", std::move(limit)}}}});
   }
   Json& pod = pod_spec(daemonset);
   if (!common.priority_class_name.empty()) set(pod, {"priorityClassName"}, common.priority_class_name);
@@ -94,9 +97,10 @@ Result<> shape_validations(const View& view, Json& daemonset) {
     Json& container = list->get_array()[i];
     std::string name = str(get_string(container, {"name"}));
     if (!name.contains("validation")) continue;
-    set_image(pod, container, TRY(resolve_image(validator, "validator", "VALIDATOR_IMAGE", view.facts.env)), validator);
+    set_image(pod, container, TRY(resolve_image(validator, "validator", "VALIDATOR_IMAGE", view.facts.env)),
+              validator);
     set_resources(container, validator.resources);
-    set(container, {"securityContext", "runAsUser"}, 0);
+    set(container, {"securityContext", "runAsUser"}, kRootUser);
     if (name.starts_with("driver")) set_env(container, validator.driver.env);
     if (name.starts_with("toolkit")) set_env(container, validator.toolkit.env);
   }

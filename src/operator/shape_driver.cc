@@ -1,5 +1,5 @@
-// The driver's DaemonSets: layouts (plain, precompiled, OpenShift's driver toolkit) and what goes into their pods
-// (operator.md §5.4, §8.1; operands-driver-validator.md §3.4).
+// The driver's DaemonSets: layouts (plain, precompiled, OpenShift's driver toolkit) and what goes into their
+// pods (operator.md §5.4, §8.1; operands-driver-validator.md §3.4).
 #include <algorithm>
 #include <set>
 
@@ -21,8 +21,12 @@ constexpr std::string_view kToolkit = "openshift-driver-toolkit-ctr";
 constexpr std::string_view kNodeKernel = "feature.node.kubernetes.io/kernel-version.full";
 constexpr std::string_view kNodeOstree = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION";
 
-bool is_suse(const std::string& os) { return os == "sles" || os == "sl-micro"; }
-bool is_debian(const std::string& os) { return os == "ubuntu" || os == "debian"; }
+bool is_suse(const std::string& os) {
+  return os == "sles" || os == "sl-micro";
+}
+bool is_debian(const std::string& os) {
+  return os == "ubuntu" || os == "debian";
+}
 bool is_red_hat(const std::string& os) {
   return os == "centos" || os == "rhcos" || os == "rhel" || os == "rocky" || os == "ol";
 }
@@ -32,7 +36,8 @@ Result<std::string> folder_for(const std::string& os, std::string_view debian, s
   if (is_debian(os)) return std::string(debian);
   if (is_red_hat(os)) return std::string(red_hat);
   if (is_suse(os)) return std::string(suse);
-  return fail(Code::kUnsupported, std::string(field) + ": there is no known folder for it on operating system '" + os + "'");
+  return fail(Code::kUnsupported,
+              std::string(field) + ": there is no known folder for it on operating system '" + os + "'");
 }
 
 bool is_reference_part(std::string_view text, std::string_view extra) {
@@ -46,14 +51,16 @@ bool is_reference_part(std::string_view text, std::string_view extra) {
 bool is_image_reference(std::string_view text) {
   std::string_view name = text;
   if (std::size_t at = name.find('@'); at != std::string_view::npos) {
-    if (!name.substr(at + 1).starts_with("sha256:") || !is_reference_part(name.substr(at + 8), "")) return false;
+    if (!name.substr(at + 1).starts_with("sha256:") || !is_reference_part(name.substr(at + 8), ""))
+      return false;
     name = name.substr(0, at);
   }
   std::size_t slash = name.rfind('/');
   std::size_t colon = name.find(':', slash == std::string_view::npos ? 0 : slash);
   if (colon != std::string_view::npos) {
     std::string_view tag = name.substr(colon + 1);
-    if (tag.size() > 128 || tag.front() == '.' || tag.front() == '-' || !is_reference_part(tag, "._-")) return false;
+    if (tag.size() > 128 || tag.front() == '.' || tag.front() == '-' || !is_reference_part(tag, "._-"))
+      return false;
     name = name.substr(0, colon);
   }
   for (const std::string& part : split(name, '/'))
@@ -67,15 +74,17 @@ Result<std::string> os_image(const View& view, const policy::ImageSpec& spec, st
   std::string image = TRY(resolve_image(spec, what, variable, view.facts.env));
   if (!image.contains("sha256:")) image += "-" + suffix;
   if (!is_image_reference(image))
-    return fail(Code::kInvalid, "resolve image of '" + std::string(what) + "': '" + image + "' is not an image reference");
+    return fail(Code::kInvalid,
+                "resolve image of '" + std::string(what) + "': '" + image + "' is not an image reference");
   return image;
 }
 
-Result<const std::vector<std::string>*> keys_of(const View& view, const std::string& name, std::string_view field) {
+Result<const std::vector<std::string>*> keys_of(const View& view, const std::string& name,
+                                                std::string_view field) {
   auto found = view.facts.config_maps.find(name);
   if (found == view.facts.config_maps.end())
-    return fail(Code::kNotFound, std::string(field) + ": ConfigMap '" + name + "' does not exist in namespace '" +
-                                     view.facts.operator_namespace + "'");
+    return fail(Code::kNotFound, std::string(field) + ": ConfigMap '" + name +
+                                     "' does not exist in namespace '" + view.facts.operator_namespace + "'");
   return &found->second;
 }
 
@@ -87,7 +96,9 @@ void mount_keys(Json& pod, std::initializer_list<std::string_view> containers, c
     Json* found = find_container(pod, container);
     if (!found) continue;
     for (const std::string& key : keys)
-      add_mount(*found, JsonObject{{"name", name}, {"mountPath", folder + "/" + key}, {"subPath", key}, {"readOnly", true}});
+      add_mount(*found,
+                JsonObject{
+                    {"name", name}, {"mountPath", folder + "/" + key}, {"subPath", key}, {"readOnly", true}});
   }
   add_volume(pod, config_map_volume(name, name, keys));
 }
@@ -124,11 +135,14 @@ void add_licensing(const View& view, Json& pod, Json& driver) {
   if (!secret && licensing.config_map_name.empty()) return;
   std::vector<std::pair<std::string, std::string>> files = {{"gridd.conf", "/drivers/gridd.conf"}};
   if (licensing.nls_enabled)
-    files.emplace_back("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok");
+    files.emplace_back("client_configuration_token.tok",
+                       "/drivers/ClientConfigToken/client_configuration_token.tok");
   JsonArray items;
   for (const auto& [key, path] : files) {
     items.push_back(JsonObject{{"key", key}, {"path", key}});
-    add_mount(driver, JsonObject{{"name", "licensing-config"}, {"mountPath", path}, {"subPath", key}, {"readOnly", true}});
+    add_mount(
+        driver,
+        JsonObject{{"name", "licensing-config"}, {"mountPath", path}, {"subPath", key}, {"readOnly", true}});
   }
   JsonObject volume{{"name", "licensing-config"}};
   if (secret)
@@ -176,9 +190,12 @@ Result<> add_config_files(const View& view, Json& pod, Json& driver, const Drive
   add_licensing(view, pod, driver);
   add_topology(view, pod, driver);
   if (const std::string& name = spec.kernel_module_config.name; !name.empty())
-    mount_keys(pod, {kDriver, kPeermem}, name, *TRY(keys_of(view, name, "spec.driver.kernelModuleConfig")), "/drivers");
+    mount_keys(pod, {kDriver, kPeermem}, name, *TRY(keys_of(view, name, "spec.driver.kernelModuleConfig")),
+               "/drivers");
   if (layout.precompiled && is_suse(os)) {
-    add_mount(driver, JsonObject{{"name", "lib-modules"}, {"mountPath", "/run/host/lib/modules"}, {"readOnly", true}});
+    add_mount(
+        driver,
+        JsonObject{{"name", "lib-modules"}, {"mountPath", "/run/host/lib/modules"}, {"readOnly", true}});
     add_volume(pod, host_path_volume("lib-modules", "/lib/modules", "Directory"));
   }
   if (layout.precompiled) return {};
@@ -202,10 +219,12 @@ void add_proxy(const View& view, Json& pod) {
   bool any = std::ranges::any_of(pairs, [](const auto& pair) { return !pair.second.empty(); });
   if (!any && !proxy.trusted_ca) return;
   if (proxy.trusted_ca)
-    add_volume(pod, JsonObject{{"name", "gpu-operator-trusted-ca"},
-                               {"configMap", JsonObject{{"name", "gpu-operator-trusted-ca"},
-                                                        {"items", JsonArray{JsonObject{{"key", "ca-bundle.crt"},
-                                                                                       {"path", "tls-ca-bundle.pem"}}}}}}});
+    add_volume(
+        pod, JsonObject{
+                 {"name", "gpu-operator-trusted-ca"},
+                 {"configMap", JsonObject{{"name", "gpu-operator-trusted-ca"},
+                                          {"items", JsonArray{JsonObject{{"key", "ca-bundle.crt"},
+                                                                         {"path", "tls-ca-bundle.pem"}}}}}}});
   for (Json* container : all_containers(pod)) {
     if (!get_string(*container, {"name"}).contains("nvidia-driver")) continue;
     for (const auto& [name, value] : pairs) {
@@ -227,9 +246,10 @@ Result<> shape_sidecar(const View& view, Json& pod, std::string_view name, const
     return {};
   }
   if (layout.precompiled)
-    return fail(Code::kInvalid, "spec." + std::string(what) + ".enabled: " +
-                                    (name == kGds ? std::string("GPUDirect Storage (nvidia-fs)") : std::string("GDRCopy")) +
-                                    " cannot be used with precompiled drivers; turn off spec.driver.usePrecompiled or this");
+    return fail(Code::kInvalid,
+                "spec." + std::string(what) + ".enabled: " +
+                    (name == kGds ? std::string("GPUDirect Storage (nvidia-fs)") : std::string("GDRCopy")) +
+                    " cannot be used with precompiled drivers; turn off spec.driver.usePrecompiled or this");
   Json* container = find_container(pod, name);
   if (!container) return {};
   set_image(pod, *container, TRY(os_image(view, spec, what, variable, os_tag(layout.node))), spec);
@@ -266,7 +286,8 @@ void shape_driver_env(const View& view, Json& pod, Json& driver) {
     set_env(driver, "GPU_DIRECT_RDMA_ENABLED", "true");
     if (spec.rdma.use_host_mofed) {
       set_env(driver, "USE_HOST_MOFED", "true");
-      if (Json* volume = find_volume(pod, "mlnx-ofed-usr-src")) set(*volume, {"hostPath", "path"}, "/usr/src");
+      if (Json* volume = find_volume(pod, "mlnx-ofed-usr-src"))
+        set(*volume, {"hostPath", "path"}, "/usr/src");
     }
   }
   set_env(driver, spec.env);
@@ -284,7 +305,8 @@ void shape_peermem(const View& view, Json& pod, const std::string& image) {
 }
 
 // The driver toolkit's container and the commands that go through it (OpenShift).
-void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, const std::string& driver_image) {
+void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout,
+                          const std::string& driver_image) {
   if (layout.rhcos.empty()) {
     drop_container(pod, kToolkit);
     drop_volume(pod, "shared-nvidia-driver-toolkit");
@@ -346,8 +368,8 @@ void set_digest(Json& pod) {
 }  // namespace
 
 bool uses_driver_toolkit(const View& view) {
-  if (!view.facts.openshift() || view.spec.driver.use_precompiled || !view.spec.op.use_ocp_driver_toolkit.value_or(true) ||
-      !view.facts.driver_toolkit_images)
+  if (!view.facts.openshift() || view.spec.driver.use_precompiled ||
+      !view.spec.op.use_ocp_driver_toolkit.value_or(true) || !view.facts.driver_toolkit_images)
     return false;
   return std::ranges::any_of(view.facts.gpu_nodes, [](const GpuNode& node) { return !node.ostree.empty(); });
 }
@@ -359,14 +381,14 @@ Result<std::vector<DriverLayout>> driver_layouts(const View& view) {
     std::map<std::string, GpuNode> kernels;
     for (const GpuNode& node : view.facts.gpu_nodes) {
       if (node.kernel.empty())
-        return fail(Code::kInvalid, "find kernels for precompiled drivers: node '" + node.name + "' lacks the label " +
-                                        std::string(kNodeKernel));
+        return fail(Code::kInvalid, "find kernels for precompiled drivers: node '" + node.name +
+                                        "' lacks the label " + std::string(kNodeKernel));
       auto [known, fresh] = kernels.emplace(node.kernel, node);
       std::string here = node.os_id + node.os_version, there = known->second.os_id + known->second.os_version;
       if (!fresh && here != there)
-        return fail(Code::kInvalid, "find kernels for precompiled drivers: kernel '" + node.kernel + "' runs on both " +
-                                        there + " (node '" + known->second.name + "') and " + here + " (node '" +
-                                        node.name + "')");
+        return fail(Code::kInvalid, "find kernels for precompiled drivers: kernel '" + node.kernel +
+                                        "' runs on both " + there + " (node '" + known->second.name +
+                                        "') and " + here + " (node '" + node.name + "')");
     }
     for (const auto& [kernel, node] : kernels)
       layouts.push_back({.name = base + "-" + sanitized_kernel(kernel) + "-" + node.os_id + node.os_version,
@@ -377,15 +399,17 @@ Result<std::vector<DriverLayout>> driver_layouts(const View& view) {
   std::map<std::string, std::string> tags;  // OS tag to a node that has it
   for (const GpuNode& node : view.facts.gpu_nodes) {
     if (node.os_id.empty() || node.os_version.empty())
-      return fail(Code::kInvalid, "find the operating system of GPU nodes: node '" + node.name +
-                                      "' lacks the labels feature.node.kubernetes.io/system-os_release.ID and .VERSION_ID");
+      return fail(Code::kInvalid,
+                  "find the operating system of GPU nodes: node '" + node.name +
+                      "' lacks the labels feature.node.kubernetes.io/system-os_release.ID and .VERSION_ID");
     tags.emplace(os_tag(node), node.name);
   }
   if (tags.size() > 1) {
     std::vector<std::string> seen;
     for (const auto& [tag, node] : tags) seen.push_back(tag + " ('" + node + "')");
-    return fail(Code::kInvalid, "find the operating system of GPU nodes: there are several: " + join(seen, ", ") +
-                                    "; one ClusterPolicy's driver serves one, use NVIDIADriver resources for more");
+    return fail(Code::kInvalid,
+                "find the operating system of GPU nodes: there are several: " + join(seen, ", ") +
+                    "; one ClusterPolicy's driver serves one, use NVIDIADriver resources for more");
   }
   if (view.facts.gpu_nodes.empty()) return layouts;
   const GpuNode& node = view.facts.gpu_nodes.front();
@@ -403,8 +427,8 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   name_layout(view, daemonset, layout);
   Json& pod = pod_spec(daemonset);
   if (!spec.secret_env.empty() && !view.facts.secrets.contains(spec.secret_env))
-    return fail(Code::kNotFound, "spec.driver.secretEnv: Secret '" + spec.secret_env + "' does not exist in namespace '" +
-                                     view.facts.operator_namespace + "'");
+    return fail(Code::kNotFound, "spec.driver.secretEnv: Secret '" + spec.secret_env +
+                                     "' does not exist in namespace '" + view.facts.operator_namespace + "'");
   TRY(shape_sidecar(view, pod, kGds, view.spec.gds, "gds", "GDS_IMAGE", layout));
   TRY(shape_sidecar(view, pod, kGdrcopy, view.spec.gdrcopy, "gdrcopy", "GDRCOPY_IMAGE", layout));
   std::string suffix = (layout.precompiled ? layout.node.kernel + "-" : "") + os_tag(layout.node);
@@ -414,9 +438,10 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   Json* manager = find_container(pod, "initContainers", kManager);
   Json* driver = find_container(pod, "containers", kDriver);
   if (!manager || !driver)
-    return fail(Code::kInvalid, "shape DaemonSet '" + layout.name + "': its manifest lacks " + std::string(kManager) +
-                                    " or " + std::string(kDriver));
-  set_image(pod, *manager, TRY(resolve_image(spec.manager, "driver.manager", "DRIVER_MANAGER_IMAGE", view.facts.env)),
+    return fail(Code::kInvalid, "shape DaemonSet '" + layout.name + "': its manifest lacks " +
+                                    std::string(kManager) + " or " + std::string(kDriver));
+  set_image(pod, *manager,
+            TRY(resolve_image(spec.manager, "driver.manager", "DRIVER_MANAGER_IMAGE", view.facts.env)),
             spec.manager);
   set_resources(*manager, spec.resources);
   shape_manager_env(view, *manager);

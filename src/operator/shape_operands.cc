@@ -20,9 +20,10 @@ void set_cdi_hook(const View& view, Json& container) {
     set_env(container, "NVIDIA_CDI_HOOK_PATH", view.spec.toolkit.install_dir + "/toolkit/nvidia-cdi-hook");
 }
 
-// The pair of containers that picks a node's plugin configuration, and what its neighbours see of it. `resources`
-// are those of the init container; the main container gets CONFIG_FILE.
-Result<> shape_config_manager(const View& view, Json& daemonset, std::string_view main, const Json& resources) {
+// The pair of containers that picks a node's plugin configuration, and what its neighbours see of it.
+// `resources` are those of the init container; the main container gets CONFIG_FILE.
+Result<> shape_config_manager(const View& view, Json& daemonset, std::string_view main,
+                              const Json& resources) {
   Json& pod = pod_spec(daemonset);
   const policy::DevicePluginSpec& plugin = view.spec.device_plugin;
   const std::string& config = plugin.config.name;
@@ -40,7 +41,8 @@ Result<> shape_config_manager(const View& view, Json& daemonset, std::string_vie
     insert_env(*container, "SEND_SIGNAL", "DEFAULT_CONFIG", plugin.config.default_config);
     set_env(*container, "FALLBACK_STRATEGIES", "empty");
   }
-  for (std::string_view name : {std::string_view("config-manager-init"), std::string_view("config-manager"), main}) {
+  for (std::string_view name :
+       {std::string_view("config-manager-init"), std::string_view("config-manager"), main}) {
     if (Json* container = find_container(pod, name)) {
       add_mount(*container, JsonObject{{"name", "config"}, {"mountPath", "/config"}});
       add_mount(*container, JsonObject{{"name", config}, {"mountPath", "/available-configs"}});
@@ -110,7 +112,8 @@ Result<> shape_device_plugin(const View& view, Json& daemonset) {
 
 Result<> shape_mps(const View& view, Json& daemonset) {
   const policy::DevicePluginSpec& plugin = view.spec.device_plugin;
-  TRY(shape_main(view, daemonset, "mps-control-daemon-ctr", plugin, "devicePlugin", kDevicePluginImage, false, false));
+  TRY(shape_main(view, daemonset, "mps-control-daemon-ctr", plugin, "devicePlugin", kDevicePluginImage, false,
+                 false));
   Json& pod = pod_spec(daemonset);
   Json* main = find_container(pod, "containers", "mps-control-daemon-ctr");
   if (Json* mounts = find_container(pod, "initContainers", "mps-control-daemon-mounts")) {
@@ -142,7 +145,8 @@ bool wants_pod_metadata(const policy::DcgmExporterSpec& exporter) {
 
 Result<> shape_dcgm_exporter(const View& view, Json& daemonset) {
   const policy::DcgmExporterSpec& exporter = view.spec.dcgm_exporter;
-  TRY(shape_main(view, daemonset, "nvidia-dcgm-exporter", exporter, "dcgmExporter", "DCGM_EXPORTER_IMAGE", false));
+  TRY(shape_main(view, daemonset, "nvidia-dcgm-exporter", exporter, "dcgmExporter", "DCGM_EXPORTER_IMAGE",
+                 false));
   Json& pod = pod_spec(daemonset);
   Json* main = find_container(pod, "containers", "nvidia-dcgm-exporter");
   if (view.spec.dcgm.enabled) set_env(*main, "DCGM_REMOTE_HOSTENGINE_INFO", "nvidia-dcgm:5555");
@@ -161,7 +165,9 @@ Result<> shape_dcgm_exporter(const View& view, Json& daemonset) {
     constexpr std::string_view kFile = "/etc/dcgm-exporter/dcgm-metrics.csv";
     const std::string key = "dcgm-metrics.csv";
     set_env(*main, "DCGM_EXPORTER_COLLECTORS", kFile);
-    add_mount(*main, JsonObject{{"name", "metrics-config"}, {"mountPath", kFile}, {"subPath", key}, {"readOnly", true}});
+    add_mount(
+        *main,
+        JsonObject{{"name", "metrics-config"}, {"mountPath", kFile}, {"subPath", key}, {"readOnly", true}});
     add_volume(pod, config_map_volume("metrics-config", exporter.config.name, std::vector<std::string>{key}));
   }
   set_env(*main, exporter.env);
@@ -201,10 +207,12 @@ Result<> shape_mig_manager(const View& view, Json& daemonset) {
   } else {
     set_env(*main, "DEFAULT_CONFIG_FILE", "/mig-parted-config/config-default.yaml");
     if (volume)
-      set(*volume, {"configMap", "items"}, JsonArray{JsonObject{{"key", "config.yaml"}, {"path", "config-default.yaml"}}});
+      set(*volume, {"configMap", "items"},
+          JsonArray{JsonObject{{"key", "config.yaml"}, {"path", "config-default.yaml"}}});
   }
   if (!manager.gpu_clients_config.name.empty())
-    if (Json* clients = find_volume(pod, "gpu-clients")) set(*clients, {"configMap", "name"}, manager.gpu_clients_config.name);
+    if (Json* clients = find_volume(pod, "gpu-clients"))
+      set(*clients, {"configMap", "name"}, manager.gpu_clients_config.name);
   if (view.spec.cdi.enabled) {
     set_env(*main, "CDI_ENABLED", "true");
     set_cdi_hook(view, *main);

@@ -1,5 +1,5 @@
-// What differs where a container's image is the operator's own: roles of gpu-node are called directly and wait
-// for their gates by events, so shell loops, entry point scripts and probe delays go (architecture §7).
+// What differs where a container's image is the operator's own: roles of gpu-node are called directly and
+// wait for their gates by events, so shell loops, entry point scripts and probe delays go (architecture §7).
 #include <array>
 
 #include "operator/pod.h"
@@ -85,7 +85,8 @@ void ensure_host_mount(Json& pod, Json& container, std::string_view volume, std:
 // Roles find the driver beneath the root that driver-ready names, whatever the runtime injects.
 void see_driver(const View& view, Json& pod, Json& container) {
   if (!has_env(container, "NVIDIA_VISIBLE_DEVICES")) set_env(container, "NVIDIA_VISIBLE_DEVICES", "all");
-  if (!has_env(container, "NVIDIA_DRIVER_CAPABILITIES")) set_env(container, "NVIDIA_DRIVER_CAPABILITIES", "all");
+  if (!has_env(container, "NVIDIA_DRIVER_CAPABILITIES"))
+    set_env(container, "NVIDIA_DRIVER_CAPABILITIES", "all");
   const policy::HostPaths& paths = view.spec.host_paths;
   std::string root = paths.root_fs.empty() ? "/" : paths.root_fs;
   std::string driver = paths.driver_install_dir.empty() ? "/run/nvidia/driver" : paths.driver_install_dir;
@@ -100,7 +101,9 @@ void see_driver(const View& view, Json& pod, Json& container) {
 void shape_own_image(const View& view, Json& daemonset) {
   if (view.facts.own_image.empty()) return;
   Json& pod = pod_spec(daemonset);
-  auto ours = [&view](const Json& container) { return get_string(container, {"image"}) == view.facts.own_image; };
+  auto ours = [&view](const Json& container) {
+    return get_string(container, {"image"}) == view.facts.own_image;
+  };
   for (Json* container : all_containers(pod))
     if (ours(*container)) shape_init(*container);
   for (const Entry& entry : kEntries) {
@@ -113,7 +116,8 @@ void shape_own_image(const View& view, Json& daemonset) {
       drop_mounts(*container, entry.script_volume);
       drop_volume(pod, entry.script_volume);
     }
-    for (std::string_view probe : {"startupProbe", "livenessProbe", "readinessProbe"}) quicken(*container, probe);
+    for (std::string_view probe : {"startupProbe", "livenessProbe", "readinessProbe"})
+      quicken(*container, probe);
     if (entry.needs_driver) see_driver(view, pod, *container);
   }
 }

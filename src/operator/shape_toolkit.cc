@@ -21,7 +21,8 @@ constexpr Runtime kRuntimes[] = {
     {"crio", "CRIO", "/etc/crio/config.toml", "/etc/crio/crio.conf.d/99-nvidia.conf", ""},
 };
 
-std::string first_set(const Json& container, std::initializer_list<std::string> names, std::string_view fallback) {
+std::string first_set(const Json& container, std::initializer_list<std::string> names,
+                      std::string_view fallback) {
   for (const std::string& name : names)
     if (std::string value = env_value(container, name); !value.empty()) return value;
   return std::string(fallback);
@@ -46,8 +47,9 @@ std::string config_sources(const std::string& text) {
 
 void shape_nri(Json& pod, Json& container) {
   std::string socket = first_set(container, {"NRI_SOCKET"}, "/var/run/nri/nri.sock");
-  set_env(container, "NRI_SOCKET",
-          mount_folder_of(pod, container, "nri-socket", socket, "/runtime/nri-sock-dir/", "DirectoryOrCreate"));
+  set_env(
+      container, "NRI_SOCKET",
+      mount_folder_of(pod, container, "nri-socket", socket, "/runtime/nri-sock-dir/", "DirectoryOrCreate"));
 }
 
 void shape_runtime(const View& view, Json& pod, Json& container, const Runtime& runtime) {
@@ -81,8 +83,8 @@ void shape_runtime(const View& view, Json& pod, Json& container, const Runtime& 
 Result<> shape_toolkit(const View& view, Json& daemonset) {
   const policy::ToolkitSpec& toolkit = view.spec.toolkit;
   const policy::CdiSpec& cdi = view.spec.cdi;
-  TRY(shape_main(view, daemonset, "nvidia-container-toolkit-ctr", toolkit, "toolkit", "CONTAINER_TOOLKIT_IMAGE",
-                 false, false));
+  TRY(shape_main(view, daemonset, "nvidia-container-toolkit-ctr", toolkit, "toolkit",
+                 "CONTAINER_TOOLKIT_IMAGE", false, false));
   Json& pod = pod_spec(daemonset);
   Json& container = *find_container(pod, "containers", "nvidia-container-toolkit-ctr");
   const Runtime* runtime = &kRuntimes[0];
@@ -100,12 +102,15 @@ Result<> shape_toolkit(const View& view, Json& daemonset) {
   }
   if (!toolkit.install_dir.empty() && toolkit.install_dir != "/usr/local/nvidia") {
     set_env(container, "ROOT", toolkit.install_dir);
-    if (Json* volume = find_volume(pod, "toolkit-install-dir")) set(*volume, {"hostPath", "path"}, toolkit.install_dir);
+    if (Json* volume = find_volume(pod, "toolkit-install-dir"))
+      set(*volume, {"hostPath", "path"}, toolkit.install_dir);
     for (Json& mount : ensure(container, {"volumeMounts"}).get_array())
-      if (get_string(mount, {"name"}) == "toolkit-install-dir") set(mount, {"mountPath"}, toolkit.install_dir);
+      if (get_string(mount, {"name"}) == "toolkit-install-dir")
+        set(mount, {"mountPath"}, toolkit.install_dir);
   }
   if (runtime->name == "crio" && !view.facts.openshift())
-    if (Json* hooks = find_volume(pod, "crio-hooks")) set(*hooks, {"hostPath", "path"}, "/usr/share/containers/oci/hooks.d");
+    if (Json* hooks = find_volume(pod, "crio-hooks"))
+      set(*hooks, {"hostPath", "path"}, "/usr/share/containers/oci/hooks.d");
   set_env(container, toolkit.env);
   if (std::string sources = env_value(container, "RUNTIME_CONFIG_SOURCE"); !sources.empty())
     set_env(container, "RUNTIME_CONFIG_SOURCE", config_sources(sources));

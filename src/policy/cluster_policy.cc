@@ -9,8 +9,8 @@ namespace gpuop::policy {
 
 namespace {
 
-constexpr const char* kDetected = "deprecated and ignored; the runtime is detected";
-constexpr const char* kNoEffect = "deprecated and ignored";
+constexpr const char* kDetected = "ignored; the runtime is detected";
+constexpr const char* kNoEffect = "ignored";
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void describe(Fields<DriverSpec::RepoConfig>& f) {
 }
 void describe(Fields<DriverSpec::Licensing>& f) {
   f.add("configMapName", &DriverSpec::Licensing::config_map_name, "ConfigMap with gridd.conf.")
-      .deprecated("deprecated; put gridd.conf in a Secret and name it in secretName");
+      .deprecated("put gridd.conf in a Secret and name it in secretName");
   f.add("secretName", &DriverSpec::Licensing::secret_name, "Secret with gridd.conf and the client token.");
   f.add("nlsEnabled", &DriverSpec::Licensing::nls_enabled,
         "Also mount the token of the NVIDIA License System.");
@@ -74,7 +74,7 @@ void describe(Fields<DriverSpec>& f) {
   f.add("useNvidiaDriverCRD", &DriverSpec::use_nvidia_driver_crd, "Leave drivers to NVIDIADriver resources.");
   f.add("usePrecompiled", &DriverSpec::use_precompiled, "Use precompiled modules: one DaemonSet per kernel.");
   f.add("useOpenKernelModules", &DriverSpec::use_open_kernel_modules, "Open kernel modules.")
-      .deprecated("deprecated, has no effect; use kernelModuleType");
+      .deprecated("has no effect; use kernelModuleType");
   f.add("kernelModuleType", &DriverSpec::kernel_module_type, "Which kernel modules to load.")
       .one_of({"auto", "open", "proprietary"})
       .default_value("auto");
@@ -302,7 +302,7 @@ void describe(Fields<ClusterPolicySpec>& f) {
   f.add("vgpuDeviceManager", &Spec::vgpu_device_manager, "The vGPU device manager.");
   f.add("cdi", &Spec::cdi, "The Container Device Interface.");
   f.add("kataManager", &Spec::kata_manager, "The Kata manager.")
-      .deprecated("deprecated and ignored; install Kata Containers itself");
+      .deprecated("ignored; install Kata Containers itself");
   f.add("ccManager", &Spec::cc_manager, "The confidential computing manager.");
   f.add("hostPaths", &Spec::host_paths, "Paths on the host.");
 }

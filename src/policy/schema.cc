@@ -337,7 +337,8 @@ void collect_notes(const Schema& schema, const Json& json, const std::string& pa
                      here + ": unknown field, has no effect" + did_you_mean(str(key), names)});
     } else if (known->schema.deprecated) {
       if (!is_trivial(value))
-        out.push_back({Note::Kind::kDeprecatedField, here, here + ": " + known->schema.deprecation});
+        out.push_back(
+            {Note::Kind::kDeprecatedField, here, here + ": deprecated, " + known->schema.deprecation});
     } else {
       collect_notes(known->schema, value, here, out);
     }

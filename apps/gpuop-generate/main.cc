@@ -1,0 +1,21 @@
+// gpuop-generate [DIR]: writes the files that are made from the declarations of our resources (CRDs, field
+// references) beneath DIR, the repository; default: the working directory.
+#include <cstdio>
+
+#include "base/files.h"
+#include "policy/crds.h"
+
+int main(int argc, char** argv) {
+  gpuop::fs::path root = argc > 1 ? argv[1] : ".";
+  for (const gpuop::policy::GeneratedFile& file : gpuop::policy::generated_files()) {
+    gpuop::fs::path path = root / file.path;
+    gpuop::Result<> made = gpuop::make_dirs(path.parent_path());
+    gpuop::Result<bool> written = made ? gpuop::write_file_atomic(path, file.content) : gpuop::fail(made.error());
+    if (!written) {
+      std::fprintf(stderr, "gpuop-generate: %s\n", written.error().text().c_str());
+      return 1;
+    }
+    if (*written) std::printf("wrote %s\n", path.c_str());
+  }
+  return 0;
+}
