@@ -9,12 +9,12 @@
 #include "base/result.h"
 #include "hardware/inventory.h"
 #include "hardware/mig.h"
+#include "hardware/platform.h"
 #include "sharing/settings.h"
 
 namespace gpuop::plugin {
 
-// Where devices come from (§3.3). kNone: no NVML, and nothing else either.
-enum class Platform { kNvml, kWsl, kTegra, kNone };
+using hardware::Platform;
 
 // What connects two GPUs.
 struct Link {

@@ -1,4 +1,3 @@
-#include <dlfcn.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include "hardware/driver_root.h"
 #include "hardware/nvml.h"
 #include "hardware/pci.h"
+#include "hardware/platform.h"
 #include "plugin/facts.h"
 
 namespace gpuop::plugin {
@@ -15,28 +15,10 @@ namespace {
 
 using hardware::Nvml;
 
-bool loadable(const std::filesystem::path& library) {
-  void* handle = dlopen(library.c_str(), RTLD_LAZY);
-  if (handle) dlclose(handle);
-  return handle != nullptr;
-}
-
-bool tegra_files() {
-  if (file_exists(kernel_path("/etc/nv_tegra_release"))) return true;
-  auto family = read_file(kernel_path("/sys/devices/soc0/family"), 256);
-  return family && to_lower(*family).starts_with("tegra");
-}
-
-bool integrated(std::string_view name) {
-  return name.find("(nvgpu)") != std::string_view::npos || name.find("NVIDIA Thor") != std::string_view::npos;
-}
-
-Platform detect(const sharing::Settings& settings, bool nvml) {
-  if (settings.device_discovery_strategy == "nvml") return Platform::kNvml;
-  if (settings.device_discovery_strategy == "tegra") return Platform::kTegra;
-  if (loadable("libdxcore.so")) return Platform::kWsl;
-  if (tegra_files() && !nvml) return Platform::kTegra;
-  return nvml ? Platform::kNvml : Platform::kNone;
+hardware::Platform detect(const sharing::Settings& settings) {
+  if (settings.device_discovery_strategy == "nvml") return hardware::Platform::kNvml;
+  if (settings.device_discovery_strategy == "tegra") return hardware::Platform::kTegra;
+  return hardware::detect_platform(hardware::nvml_library(settings.container_driver_root));
 }
 
 bool node_exists(const std::string& container_dev_root, std::string_view path) {
@@ -103,15 +85,15 @@ std::vector<std::vector<Link>> observe_links(const Nvml& nvml, const hardware::I
 
 sharing::Platform observe_platform(const sharing::Settings& settings) {
   sharing::Platform out;
-  out.nvml_loadable = loadable(hardware::nvml_library(settings.container_driver_root));
-  out.tegra = detect(settings, out.nvml_loadable) == Platform::kTegra;
+  out.nvml_loadable = hardware::library_loads(hardware::nvml_library(settings.container_driver_root));
+  out.tegra = detect(settings) == hardware::Platform::kTegra;
   return out;
 }
 
 Result<Facts> observe(const sharing::Settings& settings) {
   Facts facts;
   auto library = hardware::nvml_library(settings.container_driver_root);
-  facts.platform = detect(settings, loadable(library));
+  facts.platform = detect(settings);
   std::string dev_root = hardware::dev_root_of(settings.container_driver_root).string();
   for (std::string_view path :
        {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}) {
@@ -121,7 +103,7 @@ Result<Facts> observe(const sharing::Settings& settings) {
   facts.imex_channel0 =
       character_device(dev_root == "/" ? std::string(channel) : dev_root + std::string(channel)) ||
       character_device(std::string(channel));
-  if (facts.platform == Platform::kTegra) return facts;
+  if (facts.platform == hardware::Platform::kTegra) return facts;
 
   auto nvml = Nvml::open(library);
   if (!nvml) {
@@ -139,7 +121,8 @@ Result<Facts> observe(const sharing::Settings& settings) {
   }
   facts.inventory = std::move(*inventory);
   if (facts.platform == Platform::kNvml &&
-      std::ranges::any_of(facts.inventory.gpus, [](const auto& gpu) { return integrated(gpu.name); }) &&
+      std::ranges::any_of(facts.inventory.gpus,
+                          [](const auto& gpu) { return hardware::is_integrated_gpu(gpu.name); }) &&
       settings.device_discovery_strategy == "auto") {
     facts.platform = Platform::kTegra;
     return facts;
