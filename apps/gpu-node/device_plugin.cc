@@ -79,9 +79,6 @@ int device_plugin_main(int argc, char** argv) {
     return code;
   }
   enable_by_modules(options.inputs.env);
-  options.write_cdi = [](const sharing::Settings&, const plugin::Plan&) -> Result<plugin::CdiOutcome> {
-    return fail(Code::kUnsupported, "CDI specs are not written by this build");
-  };
 
   service = std::make_unique<plugin::Service>(loop, std::move(options), fatal);
   if (auto started = service->start(); !started) {

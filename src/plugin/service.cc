@@ -12,6 +12,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "hardware/driver_root.h"
+#include "plugin/cdi_specs.h"
 #include "plugin/health.h"
 #include "plugin/health_watch.h"
 #include "plugin/server.h"
@@ -89,8 +90,8 @@ struct Service::Impl {
     next->plan = TRY(plan_resources(settings, facts));
     for (const std::string& warning : next->plan.warnings) log::warn(warning);
     next->nvml_missing = !facts.init_error.empty();
-    if (settings.any_cdi() && !next->nvml_missing) {
-      next->cdi = TRY_IN(options.write_cdi(settings, next->plan), "write CDI specs");
+    if (!next->nvml_missing) {
+      next->cdi = TRY_IN(write_cdi_specs(settings, facts, next->plan, options.cdi_dir), "write CDI specs");
     }
     run = std::move(next);
     kubelet = identity(settings.kubelet_socket);

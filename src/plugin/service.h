@@ -16,20 +16,13 @@
 
 namespace gpuop::plugin {
 
-// What the CDI specs of §3.6 turned out to hold.
-struct CdiOutcome {
-  std::vector<std::string> classes;            // of "gdrcopy", "gds", "mofed": those that were written
-  std::map<std::string, std::string> missing;  // name of a device left out, to the path of its missing node
-};
-
 struct ServiceOptions {
   // The command line and the environment; the configuration file is read at every start.
   sharing::SettingsInputs inputs;
   std::filesystem::path plugin_dir = "/var/lib/kubelet/device-plugins";
   std::filesystem::path mps_dir = "/mps";
   std::string mps_control = "/usr/bin/nvidia-cuda-mps-control";
-  // Writes the CDI specs for the plan's devices.
-  std::function<Result<CdiOutcome>(const sharing::Settings&, const Plan&)> write_cdi;
+  std::filesystem::path cdi_dir = "/var/run/cdi";
   Duration retry = 30s;       // after a start that failed in a way that may pass
   Duration nvml_retry = 60s;  // without a driver and with fail-on-init-error=false
 };
