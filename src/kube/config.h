@@ -1,6 +1,7 @@
 // Where the API server is and who we are: kubeconfig files, or the pod's service account.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,15 +26,21 @@ struct Config {
   std::string proxy_url;
   std::string default_namespace = "default";
   std::string impersonate_user;
+  std::string impersonate_uid;
   std::vector<std::string> impersonate_groups;
-  // exec credential plugin, empty when none (client.authentication.k8s.io)
+  // The user's exec credential plugin, null when there is none (client.authentication.k8s.io), as the
+  // kubeconfig has it; clusterConfig is the cluster's extension for it.
   Json exec;
 };
 
 // `paths`: as KUBECONFIG lists them; merged, first wins. `context` empty: current-context.
 Result<Config> load_kubeconfig(const std::vector<std::string>& paths, std::string_view context = {});
+// One text; `file` is where it stands, for messages and relative paths.
+Result<Config> parse_kubeconfig(std::string_view text, const std::string& file,
+                                std::string_view context = {});
 // KUBERNETES_SERVICE_HOST/PORT and /var/run/secrets/kubernetes.io/serviceaccount.
-Result<Config> in_cluster_config();
+Result<Config> in_cluster_config(
+    const std::filesystem::path& folder = "/var/run/secrets/kubernetes.io/serviceaccount");
 // `explicit_path` if given; else KUBECONFIG; else in-cluster when its environment is there; else
 // ~/.kube/config.
 Result<Config> find_config(std::string_view explicit_path = {});
