@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <cstring>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -266,7 +267,10 @@ class HttpTransport final : public Transport, public std::enable_shared_from_thi
     if (!t.result) return;
     Result<> how;
     if (*t.result != CURLE_OK || !t.begun) {
-      const std::string why = t.error[0] != '\0' ? t.error : curl_easy_strerror(*t.result);
+      std::string why = t.error[0] != '\0' ? t.error : curl_easy_strerror(*t.result);
+      long os_error = 0;
+      curl_easy_getinfo(t.easy, CURLINFO_OS_ERRNO, &os_error);
+      if (os_error != 0) why += std::string(": ") + std::strerror(static_cast<int>(os_error));
       how = fail(code_of(*t.result), t.request.method + " '" + config_.server + t.request.path + "': " + why);
     }
     const auto end = std::move(t.events.end);
@@ -340,8 +344,11 @@ void HttpTransport::configure(Transfer& t) {
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS);
-  curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
+  // Requests wait for the first handshake, which tells whether they can share its connection. Without TLS
+  // there is nothing to wait for.
+  const bool secure = server_.scheme == "https";
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, secure ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1);
+  curl_easy_setopt(easy, CURLOPT_PIPEWAIT, secure ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs);
   curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, tune_socket);
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, t.error);
