@@ -1,0 +1,1 @@
+#include "sim/node_tree.h"
