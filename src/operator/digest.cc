@@ -76,17 +76,19 @@ class Fields {
   void ready(std::string_view name, std::string value) {
     if (!value.empty()) fields_[std::string(name)] = std::move(value);
   }
-  std::string digest() const {
-    std::string all;
-    for (const auto& [name, value] : fields_) all += name + ":" + value;
-    return std::to_string(fnv1a32(all));
-  }
+  std::string digest() const { return digest_of(fields_); }
 
  private:
   std::map<std::string, std::string> fields_;
 };
 
 }  // namespace
+
+std::string digest_of(const std::map<std::string, std::string>& fields) {
+  std::string all;
+  for (const auto& [name, value] : fields) all += name + ":" + value;
+  return std::to_string(fnv1a32(all));
+}
 
 std::string driver_digest(const Json& pod) {
   Fields fields;

@@ -278,6 +278,7 @@ ObjectRef ref_of(const Json& object) {
 std::string object_hash(const Json& object) {
   Json bare = object;
   remove(bare, {"metadata", "annotations", kHashAnnotation});
+  if (get_object(bare, {"metadata", "annotations"}).empty()) remove(bare, {"metadata", "annotations"});
   return std::to_string(fnv1a32(to_canonical_text(bare)));
 }
 
