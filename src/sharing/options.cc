@@ -295,6 +295,59 @@ std::vector<Option> mps_options() {
   };
 }
 
+std::vector<Option> config_manager_options() {
+  return {
+      {"oneshot", {}, {"ONESHOT"}, "", kBool, "false", "select once and end"},
+      {"kubeconfig",
+       {},
+       {"KUBECONFIG"},
+       "",
+       kString,
+       "",
+       "kubeconfig file; empty: the pod's service account"},
+      {"node-name", {}, {"NODE_NAME"}, "", kString, "", "this node's name"},
+      {"node-label",
+       {},
+       {"NODE_LABEL"},
+       "",
+       kString,
+       "nvidia.com/device-plugin.config",
+       "the node label whose value names the configuration"},
+      {"config-file-srcdir",
+       {},
+       {"CONFIG_FILE_SRCDIR"},
+       "",
+       kString,
+       "",
+       "folder with the configuration files"},
+      {"config-file-dst", {}, {"CONFIG_FILE_DST"}, "", kString, "", "link that is made to the selected file"},
+      {"default-config", {}, {"DEFAULT_CONFIG"}, "", kString, "", "file to use when the node has no label"},
+      {"fallback-strategies",
+       {},
+       {"FALLBACK_STRATEGIES"},
+       "",
+       kStringList,
+       "",
+       "what to try without label and default: named, single, empty"},
+      {"send-signal", {}, {"SEND_SIGNAL"}, "", kBool, "true", "signal a process after a change"},
+      {"signal", {}, {"SIGNAL"}, "", kInt, "1", "the signal's number"},
+      {"process-to-signal",
+       {},
+       {"PROCESS_TO_SIGNAL"},
+       "",
+       kString,
+       "nvidia-device-plugin",
+       "the process' name"},
+      {"watch-content",
+       {},
+       {"WATCH_CONTENT"},
+       "",
+       kBool,
+       "true",
+       "signal also when the selected file's content changes"},
+  };
+}
+
 std::vector<Option> all_file_options() {
   std::vector<Option> all = plugin_options();
   for (const Option& option : gfd_options()) {
@@ -308,7 +361,8 @@ std::vector<Option> all_file_options() {
 }  // namespace
 
 std::span<const Option> options(Program program) {
-  static const std::vector<Option> plugin = plugin_options(), gfd = gfd_options(), mps = mps_options();
+  static const std::vector<Option> plugin = plugin_options(), gfd = gfd_options(), mps = mps_options(),
+                                   manager = config_manager_options();
   switch (program) {
     case Program::kPlugin:
       return plugin;
@@ -316,6 +370,8 @@ std::span<const Option> options(Program program) {
       return gfd;
     case Program::kMps:
       return mps;
+    case Program::kConfigManager:
+      return manager;
   }
   return plugin;
 }
@@ -343,6 +399,11 @@ Result<Json> parse_option_value(OptionType type, std::string_view text) {
       return Json(text);
     case kDuration:
       return parse_duration_value(text);
+    case kInt: {
+      auto number = parse_int(trim(text));
+      if (!number) return fail(Code::kInvalid, "must be a whole number; got '" + std::string(text) + "'");
+      return Json(*number);
+    }
     case kStringList:
     case kIntList: {
       JsonArray items;

@@ -11,9 +11,9 @@
 
 namespace gpuop::sharing {
 
-enum class Program { kPlugin, kFeatureDiscovery, kMps };
+enum class Program { kPlugin, kFeatureDiscovery, kMps, kConfigManager };
 
-enum class OptionType { kBool, kString, kStringList, kIntList, kDuration };
+enum class OptionType { kBool, kString, kInt, kStringList, kIntList, kDuration };
 
 struct Option {
   std::string_view name;                  // of the flag, without dashes
@@ -30,8 +30,8 @@ std::span<const Option> options(Program program);
 // Every option that a file can set, whichever program reads it.
 std::span<const Option> file_options();
 
-// Text of a flag or variable as a value of the option's type: bool, string, array of strings, array of int64,
-// or int64 nanoseconds with null for "infinite". The error says what is wrong, not where.
+// Text of a flag or variable as a value of the option's type: bool, string, int64, array of strings, array of
+// int64, or int64 nanoseconds with null for "infinite". The error says what is wrong, not where.
 Result<Json> parse_option_value(OptionType type, std::string_view text);
 // "60s", "1m30s" or "infinite" (null).
 Result<Json> parse_duration_value(std::string_view text);

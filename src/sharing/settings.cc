@@ -82,7 +82,8 @@ std::optional<Json> from_file(const Option& option, const ConfigFile& file) {
 
 class Values {
  public:
-  void put(std::string_view name, Json value) { values_[std::string(name)] = std::move(value); }
+  explicit Values(std::map<std::string, Json> values)
+      : values_(std::move_iterator(values.begin()), std::move_iterator(values.end())) {}
   bool flag(std::string_view name, bool fallback = false) const {
     const Json* value = at(name);
     return value && value->is_bool() ? value->get_bool() : fallback;
@@ -246,21 +247,26 @@ std::string config_file_path(Program program, const SettingsInputs& inputs) {
   return {};
 }
 
-Result<Settings> resolve_settings(Program program, const SettingsInputs& inputs) {
-  Settings out;
-  out.notes = inputs.file.warnings;
-  Values values;
+Result<std::map<std::string, Json>> resolve_options(Program program, const SettingsInputs& inputs,
+                                                    std::vector<std::string>& notes) {
+  std::map<std::string, Json> values;
   for (const Option& option : options(program)) {
     auto chosen = TRY(from_flags(option, inputs));
     if (!chosen) chosen = TRY(from_environment(option, inputs));
     auto filed = from_file(option, inputs.file);
     if (chosen && filed && chosen->value != *filed) {
-      out.notes.push_back(std::string(file_key_of(option)) + " of the configuration file (" +
-                          to_text(*filed) + ") is overridden by " + chosen->source + " (" +
-                          to_text(chosen->value) + ")");
+      notes.push_back(std::string(file_key_of(option)) + " of the configuration file (" + to_text(*filed) +
+                      ") is overridden by " + chosen->source + " (" + to_text(chosen->value) + ")");
     }
-    values.put(option.name, chosen ? chosen->value : filed ? *filed : fallback_of(option));
+    values[std::string(option.name)] = chosen ? chosen->value : filed ? *filed : fallback_of(option);
   }
+  return values;
+}
+
+Result<Settings> resolve_settings(Program program, const SettingsInputs& inputs) {
+  Settings out;
+  out.notes = inputs.file.warnings;
+  Values values(TRY(resolve_options(program, inputs, out.notes)));
   fill(out, values);
   out.gpu_patterns = inputs.file.gpu_patterns;
   out.mig_patterns = inputs.file.mig_patterns;

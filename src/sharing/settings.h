@@ -64,9 +64,13 @@ struct SettingsInputs {
   ConfigFile file;
 };
 
+// The value of every option of `program` by name (options.h), with what is overridden said in `notes`. Errors
+// name the flag or variable: "FAIL_ON_INIT_ERROR: must be true or false; got 'maybe'".
+Result<std::map<std::string, Json>> resolve_options(Program program, const SettingsInputs& inputs,
+                                                    std::vector<std::string>& notes);
+
 // The configuration file that flags and environment name; "" for none.
 std::string config_file_path(Program program, const SettingsInputs& inputs);
-// Errors name the flag or variable: "FAIL_ON_INIT_ERROR: must be true or false; got 'maybe'".
 Result<Settings> resolve_settings(Program program, const SettingsInputs& inputs);
 
 // What validation must know of the machine.
