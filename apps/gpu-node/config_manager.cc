@@ -23,7 +23,8 @@ Result<configmanager::ManagerOptions> manager_options(const std::map<std::string
   out.source_dir = text("config-file-srcdir");
   out.destination = text("config-file-dst");
   out.default_config = text("default-config");
-  for (const Json& item : values.at("fallback-strategies").as_array()) out.fallbacks.emplace_back(as_text(item));
+  for (const Json& item : values.at("fallback-strategies").as_array())
+    out.fallbacks.emplace_back(as_text(item));
   out.send_signal = values.at("send-signal").as_bool();
   out.signal = static_cast<int>(values.at("signal").as_int64());
   out.process_to_signal = text("process-to-signal");
@@ -59,7 +60,8 @@ int config_manager_main(int argc, char** argv) {
     auto values = TRY(sharing::resolve_options(program, {line->flags, environment_map(), {}}, notes));
     auto options = TRY(manager_options(values));
     auto config = TRY(kube::find_config(as_text(values.at("kubeconfig"))));
-    auto client = TRY(kube::make_client(loop, config, {.user_agent = "config-manager", .field_manager = "config-manager"}));
+    auto client = TRY(
+        kube::make_client(loop, config, {.user_agent = "config-manager", .field_manager = "config-manager"}));
     configmanager::Manager manager(loop, *client, std::move(options), [&](Result<> how) {
       if (!how) {
         log::error(how.error().text());

@@ -7,10 +7,15 @@ namespace gpuop {
 std::span<const Role> roles() {
   // In the order of --help: by name.
   static const std::vector<Role> table = {
+      {"config-manager", {}, "select a configuration file by the node's label", config_manager_main},
       {"device-plugin",
        {"nvidia-device-plugin"},
        "advertise the node's GPUs to the kubelet",
        device_plugin_main},
+      {"feature-discovery",
+       {"gpu-feature-discovery"},
+       "label the node with what its GPUs are",
+       feature_discovery_main},
       {"pause", {}, "print one line and wait for SIGTERM", pause_main},
       {"wait-for", {}, "wait until files exist", wait_for_main},
   };

@@ -23,7 +23,9 @@ std::span<const Role> roles();
 // By name or alias; nullptr when there is none.
 const Role* find_role(std::string_view name);
 
+int config_manager_main(int argc, char** argv);
 int device_plugin_main(int argc, char** argv);
+int feature_discovery_main(int argc, char** argv);
 int pause_main(int argc, char** argv);
 int wait_for_main(int argc, char** argv);
 
