@@ -33,7 +33,7 @@ constexpr const char* kUsage =
     "  kill ID [SIGNAL]                              signal it\n"
     "  delete [--force] ID                           forget it\n"
     "  exec --pid PID --bundle DIR -- PROGRAM…       run a program inside\n"
-    "  pause                                         hold namespaces until ended\n"
+    "  pause --pid-file FILE                         start the holder of a PID namespace\n"
     "  shim …                                        keep a container (for the node's runtime)\n";
 
 struct Arguments {
@@ -144,9 +144,8 @@ Result<int> run_command_line(const Arguments& args) {
                      static_cast<int>(parse_int(value(args, "report-fd")).value_or(-1))});
   }
   if (command == "pause") {
-    // The first process of a shared PID namespace: it also reaps what is orphaned there.
-    ::signal(SIGCHLD, SIG_IGN);
-    for (;;) ::pause();
+    TRY(start_pause(value(args, "pid-file")));
+    return 0;
   }
   return fail(Code::kInvalid, "choose command '" + command + "': there is no such command");
 }

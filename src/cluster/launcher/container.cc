@@ -249,6 +249,23 @@ Result<> delete_container(const fs::path& state_root, const std::string& id, boo
   return {};
 }
 
+Result<> start_pause(const fs::path& pid_file) {
+  pid_t pid = clone_process(CLONE_NEWPID);
+  if (pid < 0) return fail(errno_error("clone", errno));
+  if (pid == 0) {
+    ::setsid();
+    ::syscall(SYS_close_range, 0u, ~0u, 0u);
+    ::signal(SIGCHLD, SIG_IGN);  // children are reaped by the kernel
+    for (;;) ::pause();
+  }
+  auto written = write_file_atomic(pid_file, std::to_string(pid));
+  if (!written) {
+    ::kill(pid, SIGKILL);
+    return fail(std::move(written).error());
+  }
+  return {};
+}
+
 namespace {
 
 Result<> enter_namespaces(pid_t pid) {

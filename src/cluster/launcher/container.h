@@ -36,6 +36,10 @@ Result<> kill_container(const fs::path& state_root, const std::string& id, int s
 // `force`; an unknown one is fine with `force`.
 Result<> delete_container(const fs::path& state_root, const std::string& id, bool force);
 
+// Starts a process that does nothing but be the first of a new PID namespace, and reap there. Its pid is
+// written to `pid_file`; it lives until it is killed.
+Result<> start_pause(const fs::path& pid_file);
+
 struct ExecOptions {
   pid_t pid = 0;       // a process of the container
   std::string bundle;  // environment, user and capabilities are the container's

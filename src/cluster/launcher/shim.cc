@@ -117,7 +117,8 @@ void Shim::become(const std::vector<std::string>& args, const std::function<Resu
     if (!done) give_up(done.error());
     ::_exit(0);
   }
-  std::vector<std::string> argv{options_.runtime, "--log", runtime_log(), "--log-format", "json"};
+  std::vector<std::string> argv{options_.runtime, "--root", options_.state_root, "--log", runtime_log(),
+                                "--log-format",   "json"};
   argv.insert(argv.end(), args.begin(), args.end());
   std::vector<std::string> env{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"};
   if (const char* kernel = std::getenv("GPUOP_KERNEL_ROOT"))
@@ -299,9 +300,10 @@ int Shim::run() {
     return {};
   }();
   if (!begun) {
-    report({{"error", begun.error().text()}, {"notFound", begun.error().code() == Code::kNotFound}});
+    // Undone before it is told: the next attempt may come at once, under the same id.
     if (init_ > 0) ::kill(init_, SIGKILL);
     if (signals_) remove();
+    report({{"error", begun.error().text()}, {"notFound", begun.error().code() == Code::kNotFound}});
     return 1;
   }
   error_tail_.clear();

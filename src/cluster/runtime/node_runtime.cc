@@ -1,0 +1,347 @@
+#include "cluster/runtime/node_runtime.h"
+
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cluster/launcher/shim.h"
+#include "cluster/launcher/state.h"
+#include "cluster/runtime/node_runtime_impl.h"
+#include "cluster/runtime/wire.h"
+
+namespace gpuop::cluster {
+namespace {
+
+std::string container_id(const ContainerSpec& spec) {
+  return sha256_hex(spec.pod_uid + "/" + (spec.init ? "init/" : "") + spec.name + "/" +
+                    std::to_string(spec.attempt));
+}
+
+// Sends through a pidfd, so that a number that changed hands is never hit.
+void signal_process(int pid, std::uint64_t start, int signal) {
+  if (pid <= 0) return;
+  Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process || process_start_ticks(pid) != start) return;
+  ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0);
+}
+
+}  // namespace
+
+Result<> NodeRuntime::Impl::open() {
+  for (const fs::path& dir : {options.state_dir / "sandboxes", options.state_dir / "containers",
+                              options.state_dir / "overlay", options.run_dir}) {
+    TRY(make_dirs(dir));
+  }
+  config = TRY(load_containerd_config(options.config));
+  for (const std::string& warning : config.warnings)
+    log::warn("containerd configuration", {{"what", warning}});
+  return recover();
+}
+
+void NodeRuntime::Impl::save(const Container& container) {
+  JsonObject json{{"info", to_json(container.info)},   {"shimPid", container.shim_pid},
+                  {"shimStart", container.shim_start}, {"pidStart", container.pid_start},
+                  {"mounts", container.mounts},        {"starting", container.starting}};
+  if (auto saved = write_file_atomic(container_file(container.info.id), to_text(Json(std::move(json))));
+      !saved) {
+    log::error("save container", {{"why", saved.error()}});
+  }
+}
+
+void NodeRuntime::Impl::save(const Sandbox& sandbox) {
+  JsonObject json{
+      {"spec", to_json(sandbox.spec)}, {"pausePid", sandbox.pause_pid}, {"pauseStart", sandbox.pause_start}};
+  if (auto saved = write_file_atomic(sandbox_file(sandbox.spec.uid), to_text(Json(std::move(json))));
+      !saved) {
+    log::error("save sandbox", {{"why", saved.error()}});
+  }
+}
+
+Result<> NodeRuntime::Impl::recover() {
+  for (const std::string& name : TRY(list_dir(options.state_dir / "sandboxes"))) {
+    auto text = read_file(options.state_dir / "sandboxes" / name);
+    auto json = text ? parse_json(*text) : Result<Json>(fail(text.error()));
+    if (!json || !name.ends_with(".json")) continue;
+    Sandbox sandbox{sandbox_from_json(*find(*json, {"spec"})), static_cast<int>(get_int(*json, {"pausePid"})),
+                    static_cast<std::uint64_t>(get_int(*json, {"pauseStart"}))};
+    sandboxes[sandbox.spec.uid] = std::move(sandbox);
+  }
+  for (const std::string& name : TRY(list_dir(options.state_dir / "containers"))) {
+    auto text = read_file(options.state_dir / "containers" / name);
+    auto json = text ? parse_json(*text) : Result<Json>(fail(text.error()));
+    if (!json || !name.ends_with(".json")) continue;
+    auto container = std::make_unique<Container>();
+    container->info = info_from_json(*find(*json, {"info"}));
+    container->shim_pid = static_cast<int>(get_int(*json, {"shimPid"}));
+    container->shim_start = static_cast<std::uint64_t>(get_int(*json, {"shimStart"}));
+    container->pid_start = static_cast<std::uint64_t>(get_int(*json, {"pidStart"}));
+    container->mounts = static_cast<std::uint64_t>(get_int(*json, {"mounts"}));
+    container->starting = get_bool(*json, {"starting"});
+    Container& kept = *(containers[container->info.id] = std::move(container));
+    recover_container(kept);
+  }
+  // Folders whose record was never written, or was removed first.
+  for (const std::string& id : TRY(list_dir(options.state_dir / "overlay"))) {
+    if (!containers.contains(id)) clean_up(id);
+  }
+  std::erase_if(containers, [](const auto& entry) { return entry.second->removing; });
+  return {};
+}
+
+void NodeRuntime::Impl::recover_container(Container& container) {
+  const std::string id = container.info.id;
+  if (container.info.state == ContainerState::kExited) return;
+  if (container.starting) {
+    // Nobody can tell us any more how that start went: it is undone, and the kubelet starts it again.
+    signal_process(container.shim_pid, container.shim_start, SIGKILL);
+    if (auto record = read_record(launcher_root(), id))
+      signal_process(record->pid, record->pid_start, SIGKILL);
+    clean_up(id);
+    container.removing = true;
+    return;
+  }
+  auto weak = weak_from_this();
+  if (process_start_ticks(container.shim_pid) == container.shim_start) {
+    auto watch = on_process_exit(loop, container.shim_pid, [weak, id] {
+      if (auto self = weak.lock()) self->shim_ended(id);
+    });
+    if (watch) {
+      container.shim_exit = std::move(*watch);
+      return;
+    }
+  }
+  shim_ended(id);
+}
+
+void NodeRuntime::Impl::changed(const Container& container) {
+  if (on_change && !container.removing) on_change(container.info);
+}
+
+Container* NodeRuntime::Impl::find_container(const std::string& id) {
+  auto found = containers.find(id);
+  return found == containers.end() ? nullptr : found->second.get();
+}
+
+void NodeRuntime::Impl::signal_init(const Container& container, int signal) {
+  signal_process(container.info.pid, container.pid_start, signal);
+}
+
+void NodeRuntime::Impl::stop(Container& container, Duration grace, std::function<void()> done) {
+  if (container.info.state == ContainerState::kExited) return done();
+  container.stoppers.push_back(std::move(done));
+  if (container.starting) {
+    // The shim undoes what it began when its report finds nobody; killing it is the short way.
+    signal_process(container.shim_pid, container.shim_start, SIGKILL);
+    if (auto record = read_record(launcher_root(), container.info.id)) {
+      signal_process(record->pid, record->pid_start, SIGKILL);
+    }
+    return;
+  }
+  if (grace > Duration::zero()) signal_init(container, SIGTERM);
+  auto weak = weak_from_this();
+  container.kill_timer = loop.after(grace, [weak, id = container.info.id] {
+    auto self = weak.lock();
+    if (Container* late = self ? self->find_container(id) : nullptr) self->signal_init(*late, SIGKILL);
+  });
+}
+
+void NodeRuntime::Impl::forget(Container& container) {
+  std::string id = container.info.id;
+  clean_up(id);
+  // Its own callbacks may be on the stack.
+  std::shared_ptr<Container> gone = std::move(containers[id]);
+  containers.erase(id);
+  loop.post([gone] {});
+}
+
+Result<> NodeRuntime::Impl::start_pause(Sandbox& sandbox) {
+  // The pause process is the first of a new PID namespace: gpuop-runc makes it so and reports its number.
+  Command command{.argv = {options.launcher, "pause", "--pid-file",
+                           (options.run_dir / (sandbox.spec.uid + ".pid")).string()},
+                  .env = program_environment()};
+  auto ran = run_command(command, 10s);
+  if (!ran) return fail(std::move(ran).error());
+  if (!ran->ok()) return fail(Code::kUnknown, "failed to start sandbox: " + ran->err);
+  fs::path file = options.run_dir / (sandbox.spec.uid + ".pid");
+  sandbox.pause_pid = static_cast<int>(parse_int(trim(TRY(read_file(file)))).value_or(0));
+  (void)remove_file(file);
+  sandbox.pause_start = process_start_ticks(sandbox.pause_pid);
+  return {};
+}
+
+void NodeRuntime::Impl::end_pause(const Sandbox& sandbox) {
+  signal_process(sandbox.pause_pid, sandbox.pause_start, SIGKILL);
+}
+
+NodeRuntime::NodeRuntime(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+NodeRuntime::~NodeRuntime() {
+  impl_->on_change = nullptr;
+  impl_->execs.clear();
+  impl_->containers.clear();
+}
+
+Result<std::unique_ptr<NodeRuntime>> NodeRuntime::create(Loop& loop, NodeRuntimeOptions options) {
+  auto impl = std::make_shared<Impl>(loop, std::move(options));
+  TRY(impl->open());
+  return std::unique_ptr<NodeRuntime>(new NodeRuntime(std::move(impl)));
+}
+
+void NodeRuntime::version(Done<std::string> done) {
+  done(impl_->options.version);
+}
+
+void NodeRuntime::ensure_image(const std::string& image, bool, Done<std::string> done) {
+  // Present and pullable are the same here: the table is all there is.
+  auto found = impl_->options.images.resolve(image);
+  if (!found) return done(fail(std::move(found).error()));
+  done(found->id);
+}
+
+void NodeRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
+  if (impl_->sandboxes.contains(spec.uid)) return done({});
+  const RuntimeHandler* handler = impl_->config.handler(spec.runtime_handler);
+  if (!handler) {
+    return done(fail(Code::kNotFound, "failed to get sandbox runtime: no runtime for \"" +
+                                          spec.runtime_handler + "\" is configured"));
+  }
+  if (auto checked = check_container_id(spec.uid); !checked) return done(fail(std::move(checked).error()));
+  Sandbox sandbox{spec, 0, 0};
+  if (spec.share_pid && !spec.host_pid) {
+    if (auto paused = impl_->start_pause(sandbox); !paused) return done(fail(std::move(paused).error()));
+  }
+  impl_->save(sandbox);
+  impl_->sandboxes[spec.uid] = std::move(sandbox);
+  done({});
+}
+
+void NodeRuntime::remove_sandbox(const std::string& uid, Done<void> done) {
+  auto found = impl_->sandboxes.find(uid);
+  if (found == impl_->sandboxes.end()) return done({});
+  auto impl = impl_;
+  auto left = std::make_shared<std::size_t>(1);
+  auto one_less = [impl, uid, left, done = std::move(done)] {
+    if (--*left > 0) return;
+    auto sandbox = impl->sandboxes.find(uid);
+    if (sandbox != impl->sandboxes.end()) {
+      impl->end_pause(sandbox->second);
+      impl->sandboxes.erase(sandbox);
+    }
+    (void)remove_file(impl->sandbox_file(uid));
+    done({});
+  };
+  std::vector<std::string> inside;
+  for (const auto& [id, container] : impl_->containers) {
+    if (container->info.pod_uid == uid) inside.push_back(id);
+  }
+  *left += inside.size();
+  for (const std::string& id : inside) remove_container(id, [one_less](Result<>) { one_less(); });
+  one_less();
+}
+
+void NodeRuntime::start_container(const ContainerSpec& spec, Done<std::string> done) {
+  std::string id = container_id(spec);
+  if (Container* known = impl_->find_container(id)) {
+    if (!known->starting) return done(id);
+    known->starters.push_back(std::move(done));
+    return;
+  }
+  auto begun = [&]() -> Result<> {
+    auto sandbox = impl_->sandboxes.find(spec.pod_uid);
+    if (sandbox == impl_->sandboxes.end()) {
+      return fail(Code::kNotFound, "failed to find sandbox id \"" + spec.pod_uid + "\": not found");
+    }
+    Image image = TRY(impl_->options.images.resolve(spec.image));
+    const RuntimeHandler* handler = impl_->config.handler(sandbox->second.spec.runtime_handler);
+    if (!handler) {
+      return fail(Code::kNotFound, "failed to get sandbox runtime: no runtime for \"" +
+                                       sandbox->second.spec.runtime_handler + "\" is configured");
+    }
+    TRY(impl_->prepare_bundle(spec, sandbox->second, image, *handler, id));
+    auto container = std::make_unique<Container>();
+    container->info = {.id = id,
+                       .pod_uid = spec.pod_uid,
+                       .name = spec.name,
+                       .attempt = spec.attempt,
+                       .init = spec.init,
+                       .image = spec.image,
+                       .image_id = image.id};
+    container->starters.push_back(done);
+    Container& kept = *(impl_->containers[id] = std::move(container));
+    auto launched = impl_->launch(kept, spec, *handler);
+    if (!launched) impl_->containers.erase(id);
+    return launched;
+  }();
+  if (!begun) {
+    impl_->clean_up(id);
+    done(fail(std::move(begun).error()));
+  }
+}
+
+void NodeRuntime::stop_container(const std::string& id, Duration grace, Done<void> done) {
+  Container* container = impl_->find_container(id);
+  if (!container) return done({});
+  impl_->stop(*container, grace, [done = std::move(done)] { done({}); });
+}
+
+void NodeRuntime::remove_container(const std::string& id, Done<void> done) {
+  Container* container = impl_->find_container(id);
+  if (!container) return done({});
+  container->removing = true;
+  impl_->stop(*container, Duration::zero(), [impl = impl_, id, done = std::move(done)] {
+    if (Container* ended = impl->find_container(id)) impl->forget(*ended);
+    done({});
+  });
+}
+
+void NodeRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
+                       Done<ExitState> done) {
+  Container* container = impl_->find_container(id);
+  if (!container || container->info.state != ContainerState::kRunning) {
+    return done(fail(Code::kConflict,
+                     "failed to exec in container: container \"" + id + "\" is not in running state"));
+  }
+  Command command{.argv = {impl_->options.launcher, "exec", "--pid", std::to_string(container->info.pid),
+                           "--bundle", impl_->bundle_dir(id).string(), "--"},
+                  .env = impl_->program_environment()};
+  command.argv.insert(command.argv.end(), argv.begin(), argv.end());
+  std::uint64_t number = impl_->next_exec++;
+  std::weak_ptr<Impl> weak = impl_;
+  impl_->execs[number] = run_command(impl_->loop, std::move(command), limit,
+                                     [weak, number, done = std::move(done)](Result<ExitState> state) {
+                                       if (auto impl = weak.lock()) {
+                                         auto held = std::move(impl->execs[number]);
+                                         impl->execs.erase(number);
+                                         held.detach();
+                                       }
+                                       done(std::move(state));
+                                     });
+}
+
+void NodeRuntime::list(Done<std::vector<ContainerInfo>> done) {
+  std::vector<ContainerInfo> out;
+  for (const auto& [id, container] : impl_->containers) {
+    if (!container->removing && !container->starting) out.push_back(container->info);
+  }
+  done(std::move(out));
+}
+
+void NodeRuntime::list_sandboxes(Done<std::vector<SandboxSpec>> done) {
+  std::vector<SandboxSpec> out;
+  for (const auto& [uid, sandbox] : impl_->sandboxes) out.push_back(sandbox.spec);
+  done(std::move(out));
+}
+
+void NodeRuntime::on_change(std::function<void(const ContainerInfo&)> changed) {
+  impl_->on_change = std::move(changed);
+}
+
+void NodeRuntime::on_available(std::function<void(bool)>) {}
+
+}  // namespace gpuop::cluster

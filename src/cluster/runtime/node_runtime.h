@@ -1,0 +1,59 @@
+// The runtime of one simulated node: its "containerd". Owns the node's sandboxes and containers, obeys the
+// containerd configuration and the CDI files that are on the node, and injects nothing else
+// (container-toolkit-cdi.md §1.6, §4.3).
+//
+// What it knows is on disk. Beside every container runs a shim (launcher/shim.h) that outlives the runtime:
+// one that is created anew over the same folders carries on where the last one ended.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/files.h"
+#include "cluster/runtime/images.h"
+#include "cluster/runtime/runtime.h"
+
+namespace gpuop::cluster {
+
+// Paths are as this process sees them: on a node, beneath its root.
+struct NodeRuntimeOptions {
+  fs::path state_dir = "/var/lib/containerd";  // on a file system that can be an overlay's upper layer
+  fs::path run_dir = "/run/containerd";
+  fs::path config = "/etc/containerd/config.toml";
+  std::string launcher = "/usr/bin/runc";  // gpuop-runc
+  std::string kernel_root;                 // tree of kernel facts; empty: containers see none
+  std::string version = "containerd://2.1.0";
+  ImageTable images;
+};
+
+class NodeRuntime : public Runtime {
+ public:
+  // Reads the configuration and what earlier runtimes left. kInvalid: a configuration that containerd would
+  // refuse to start with.
+  static Result<std::unique_ptr<NodeRuntime>> create(Loop& loop, NodeRuntimeOptions options);
+  // Lets go: containers run on.
+  ~NodeRuntime() override;
+
+  void version(Done<std::string> done) override;
+  void ensure_image(const std::string& image, bool pull, Done<std::string> done) override;
+  void run_sandbox(const SandboxSpec& spec, Done<void> done) override;
+  void remove_sandbox(const std::string& uid, Done<void> done) override;
+  void start_container(const ContainerSpec& spec, Done<std::string> done) override;
+  void stop_container(const std::string& id, Duration grace, Done<void> done) override;
+  void remove_container(const std::string& id, Done<void> done) override;
+  void exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
+            Done<ExitState> done) override;
+  void list(Done<std::vector<ContainerInfo>> done) override;
+  void list_sandboxes(Done<std::vector<SandboxSpec>> done) override;
+  void on_change(std::function<void(const ContainerInfo&)> changed) override;
+  // Never called: this runtime is in the caller's own process.
+  void on_available(std::function<void(bool)> available) override;
+
+  struct Impl;
+
+ private:
+  explicit NodeRuntime(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace gpuop::cluster
