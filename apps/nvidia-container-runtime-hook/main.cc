@@ -3,4 +3,6 @@
 
 #include "shim/prestart.h"
 
-int main(int argc, char** argv) { return gpuop::shim::prestart_main({argv + (argc > 0 ? 1 : 0), argv + argc}); }
+int main(int argc, char** argv) {
+  return gpuop::shim::prestart_main({argv + (argc > 0 ? 1 : 0), argv + argc});
+}

@@ -35,7 +35,8 @@ Result<Json> bundle_config() {
   fs::path file = fs::path(bundle) / "config.json";
   Json oci = TRY_IN(parse_json(TRY(read_file(file, kMaxState)), 256), "read '" + file.string() + "'");
   for (std::string_view key : {"ociVersion", "process", "root"}) {
-    if (!has(oci, {key})) return fail(Code::kInvalid, "read '" + file.string() + "': " + std::string(key) + " is missing");
+    if (!has(oci, {key}))
+      return fail(Code::kInvalid, "read '" + file.string() + "': " + std::string(key) + " is missing");
   }
   return oci;
 }
@@ -44,7 +45,8 @@ Result<> prestart(const std::string& config_file) {
   std::string chosen = config_file.empty() ? env_text("NVIDIA_CTK_CONFIG_FILE_PATH") : config_file;
   std::error_code error;
   fs::path path = chosen.empty() ? config_path(fs::read_symlink("/proc/self/exe", error)) : fs::path(chosen);
-  if (!chosen.empty() && !file_exists(path)) return fail(Code::kNotFound, "load configuration '" + chosen + "': no such file");
+  if (!chosen.empty() && !file_exists(path))
+    return fail(Code::kNotFound, "load configuration '" + chosen + "': no such file");
   Config config = TRY(load_config(path));
   TRY(check_config(config));
   Json oci = TRY(bundle_config());
@@ -62,17 +64,22 @@ Result<bool> check_prestart(const Json& oci, const Config& config) {
   for (std::string_view which : {"CONFIG", "MONITOR"}) {
     std::string name = "NVIDIA_MIG_" + std::string(which) + "_DEVICES";
     if (!container.privileged && !container.variable(name).empty()) {
-      return fail(Code::kPermission, "cannot set MIG_" + std::string(which) + "_DEVICES in non privileged container");
+      return fail(Code::kPermission,
+                  "cannot set MIG_" + std::string(which) + "_DEVICES in non privileged container");
     }
   }
   // This binary's own meaning of "auto" is legacy.
   std::string mode = config.mode == "auto" ? "legacy" : config.mode;
   std::string cure = "use the NVIDIA Container Runtime (e.g. specify the --runtime=nvidia flag) instead";
   if (mode != "legacy" && !config.skip_mode_detection) {
-    return fail(Code::kUnsupported, "invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) "
-                                    "is not supported in mode '" + mode + "'; " + cure);
+    return fail(
+        Code::kUnsupported,
+        "invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) "
+        "is not supported in mode '" +
+            mode + "'; " + cure);
   }
-  return fail(Code::kUnsupported, "this build injects GPUs when a container is created, not in a prestart hook; " + cure);
+  return fail(Code::kUnsupported,
+              "this build injects GPUs when a container is created, not in a prestart hook; " + cure);
 }
 
 int prestart_main(const std::vector<std::string>& args) {

@@ -11,8 +11,8 @@
 
 namespace gpuop::shim {
 
-// Whether the container asks for GPUs and, if so, why this hook refuses it: everything but mode legacy belongs to
-// the runtime. Answers false for a container that asks for nothing.
+// Whether the container asks for GPUs and, if so, why this hook refuses it: everything but mode legacy
+// belongs to the runtime. Answers false for a container that asks for nothing.
 Result<bool> check_prestart(const Json& oci, const Config& config);
 
 // The program; `args` without its name. Exit status 0, 1, or 2 for wrong use.

@@ -19,7 +19,9 @@ std::string component_name;
 
 constexpr std::string_view kNames[] = {"debug", "info", "warn", "error"};
 
-std::string_view name_of(Level level) { return kNames[static_cast<int>(level)]; }
+std::string_view name_of(Level level) {
+  return kNames[static_cast<int>(level)];
+}
 
 }  // namespace
 
@@ -34,18 +36,21 @@ Result<Level> parse_level(std::string_view name) {
     if (name == kNames[i]) return static_cast<Level>(i);
   }
   std::vector<std::string> names(std::begin(kNames), std::end(kNames));
-  return fail(Code::kInvalid, "log level '" + std::string(name) + "': must be one of debug, info, warn, error" +
-                                  did_you_mean(name, names));
+  return fail(Code::kInvalid, "log level '" + std::string(name) +
+                                  "': must be one of debug, info, warn, error" + did_you_mean(name, names));
 }
 
-bool enabled(Level level) { return level >= threshold; }
+bool enabled(Level level) {
+  return level >= threshold;
+}
 
 void write(Level level, std::string_view message, Fields fields) {
   if (!enabled(level)) return;
   std::string time = format_time(std::chrono::system_clock::now());
   std::string line;
   if (shape == Format::kJson) {
-    JsonObject object{{"time", time}, {"level", name_of(level)}, {"component", component_name}, {"message", message}};
+    JsonObject object{
+        {"time", time}, {"level", name_of(level)}, {"component", component_name}, {"message", message}};
     for (const auto& field : fields) object[field.key] = field.value;
     line = to_text(object);
   } else {
