@@ -1,6 +1,5 @@
 #include "operator/digest.h"
 
-#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -18,11 +17,10 @@ std::string text_list(const JsonArray& list) {
 }
 
 std::string env_list(const Json& container) {
-  std::vector<std::pair<std::string, std::string>> variables;
+  std::multimap<std::string, std::string> variables;  // keeps the order of equal names
   for (const Json& entry : get_array(container, {"env"}))
     if (!has(entry, {"valueFrom"}))
-      variables.emplace_back(get_string(entry, {"name"}), get_string(entry, {"value"}));
-  std::ranges::stable_sort(variables, {}, &std::pair<std::string, std::string>::first);
+      variables.emplace(get_string(entry, {"name"}), get_string(entry, {"value"}));
   std::vector<std::string> items;
   for (const auto& [name, value] : variables)
     items.push_back("{Name:(string)" + name + " Value:(string)" + value + "}");
@@ -30,37 +28,30 @@ std::string env_list(const Json& container) {
 }
 
 std::string volume_list(const Json& pod) {
-  std::vector<std::pair<std::string, std::string>> volumes;
+  std::map<std::string, std::string> volumes;
   for (const Json& volume : get_array(pod, {"volumes"})) {
     std::string name = str(get_string(volume, {"name"}));
-    volumes.emplace_back(name, "{Name:(string)" + name + " ConfigMapName:(string)" +
-                                   str(get_string(volume, {"configMap", "name"})) + " SecretName:(string)" +
-                                   str(get_string(volume, {"secret", "secretName"})) + " HostPath:(string)" +
-                                   str(get_string(volume, {"hostPath", "path"})) + "}");
+    volumes[name] = "{Name:(string)" + name + " ConfigMapName:(string)" +
+                    str(get_string(volume, {"configMap", "name"})) + " SecretName:(string)" +
+                    str(get_string(volume, {"secret", "secretName"})) + " HostPath:(string)" +
+                    str(get_string(volume, {"hostPath", "path"})) + "}";
   }
-  std::ranges::stable_sort(volumes, {}, &std::pair<std::string, std::string>::first);
   std::vector<std::string> items;
   for (auto& [name, text] : volumes) items.push_back(text);
   return items.empty() ? "" : "([]config.VolumeConfig)[" + join(items, " ") + "]";
 }
 
 std::string mount_list(const Json& container) {
-  struct Mount {
-    std::string name, path, text;
-  };
-  std::vector<Mount> mounts;
+  std::multimap<std::pair<std::string, std::string>, std::string> mounts;
   for (const Json& mount : get_array(container, {"volumeMounts"})) {
     std::string name = str(get_string(mount, {"name"})), path = str(get_string(mount, {"mountPath"}));
-    mounts.push_back({name, path,
-                      "{Name:(string)" + name + " MountPath:(string)" + path + " SubPath:(string)" +
-                          str(get_string(mount, {"subPath"})) + " ReadOnly:(bool)" +
-                          (get_bool(mount, {"readOnly"}) ? "true" : "false") + "}"});
+    mounts.emplace(std::pair(name, path), "{Name:(string)" + name + " MountPath:(string)" + path +
+                                              " SubPath:(string)" + str(get_string(mount, {"subPath"})) +
+                                              " ReadOnly:(bool)" +
+                                              (get_bool(mount, {"readOnly"}) ? "true" : "false") + "}");
   }
-  std::ranges::stable_sort(mounts, [](const Mount& a, const Mount& b) {
-    return std::tie(a.name, a.path) < std::tie(b.name, b.path);
-  });
   std::vector<std::string> items;
-  for (const Mount& mount : mounts) items.push_back(mount.text);
+  for (const auto& [key, text] : mounts) items.push_back(text);
   return items.empty() ? "" : "([]config.VolumeMountConfig)[" + join(items, " ") + "]";
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/yaml.h"
 #include "policy/cluster_policy.h"
+#include "policy/nvidia_driver.h"
 #include "policy/schema.h"
 
 namespace gpuop::policy {
@@ -84,6 +85,7 @@ Json crd(const Resource& r) {
 
 std::vector<Resource> resources() {
   static const ClusterPolicySpec policy;
+  static const NvidiaDriverSpec driver;
   std::vector<Resource> list;
   list.push_back({.kind = "ClusterPolicy",
                   .plural = "clusterpolicies",
@@ -96,6 +98,18 @@ std::vector<Resource> resources() {
                   .spec = cluster_policy_spec_schema(),
                   .assumed = &policy,
                   .about = "ClusterPolicy describes the GPU software of a cluster."});
+  list.push_back(
+      {.kind = "NVIDIADriver",
+       .plural = "nvidiadrivers",
+       .singular = "nvidiadriver",
+       .version = "v1alpha1",
+       .short_names = {"nvd", "nvdriver", "nvdrivers"},
+       .columns = {column("Status", "string", ".status.state"), column("Default", "boolean", ".spec.default"),
+                   column("Age", "string", ".metadata.creationTimestamp")},
+       .states = {"ignored", "ready", "notReady", "disabled"},
+       .spec = nvidia_driver_spec_schema(),
+       .assumed = &driver,
+       .about = "NVIDIADriver describes the driver of a part of the nodes."});
   return list;
 }
 

@@ -28,5 +28,6 @@ struct Schema;
 // Checks `object`'s spec, stores it in `*spec`, and notes unknown and deprecated fields.
 Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::vector<Note>& notes);
 const Schema& cluster_policy_spec_schema();
+const Schema& nvidia_driver_spec_schema();
 
 }  // namespace gpuop::policy

@@ -312,6 +312,7 @@ void describe(Fields<Toggle>& f);
 void describe(Fields<Probe>& f);
 void describe(Fields<ServiceMonitor>& f);
 void describe(Fields<Rdma>& f);
+void describe(Fields<Sidecar>& f);
 
 const Schema& toleration_schema();
 const Schema& pod_security_context_schema();
