@@ -128,8 +128,11 @@ Result<DeviceCheckpoint> read_checkpoint(const std::string& text) {
   }
   DeviceCheckpoint out;
   for (const Json& entry : get_array(*data, {"PodDeviceEntries"})) {
-    DeviceGrant grant{str(get_string(entry, {"PodUID"})), str(get_string(entry, {"ContainerName"})),
-                      str(get_string(entry, {"ResourceName"})), {}, {}};
+    DeviceGrant grant{str(get_string(entry, {"PodUID"})),
+                      str(get_string(entry, {"ContainerName"})),
+                      str(get_string(entry, {"ResourceName"})),
+                      {},
+                      {}};
     for (const auto& item : get_object(entry, {"DeviceIDs"})) {
       grant.ids[parse_int(item.key()).value_or(-1)] = strings_of(item.value());
     }

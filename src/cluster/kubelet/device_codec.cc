@@ -9,7 +9,8 @@ DeviceAnswer from_proto(const v1beta1::ContainerAllocateResponse& message) {
   DeviceAnswer out;
   for (const auto& [key, value] : message.envs()) out.envs[key] = value;
   for (const auto& mount : message.mounts()) {
-    out.mounts.push_back({mount.host_path(), mount.container_path(), mount.read_only(), Propagation::kPrivate});
+    out.mounts.push_back(
+        {mount.host_path(), mount.container_path(), mount.read_only(), Propagation::kPrivate});
   }
   for (const auto& device : message.devices()) {
     out.devices.push_back({device.host_path(), device.container_path(), device.permissions()});

@@ -61,22 +61,34 @@ Result<SocketPath> socket_path(const std::filesystem::path& folder, const std::s
 
 std::string_view code_word(grpc::StatusCode code) {
   switch (code) {
-    case grpc::StatusCode::CANCELLED: return "Canceled";
-    case grpc::StatusCode::INVALID_ARGUMENT: return "InvalidArgument";
-    case grpc::StatusCode::DEADLINE_EXCEEDED: return "DeadlineExceeded";
-    case grpc::StatusCode::NOT_FOUND: return "NotFound";
-    case grpc::StatusCode::UNIMPLEMENTED: return "Unimplemented";
-    case grpc::StatusCode::INTERNAL: return "Internal";
-    case grpc::StatusCode::UNAVAILABLE: return "Unavailable";
-    case grpc::StatusCode::RESOURCE_EXHAUSTED: return "ResourceExhausted";
-    case grpc::StatusCode::FAILED_PRECONDITION: return "FailedPrecondition";
-    case grpc::StatusCode::PERMISSION_DENIED: return "PermissionDenied";
-    default: return "Unknown";
+    case grpc::StatusCode::CANCELLED:
+      return "Canceled";
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return "InvalidArgument";
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return "DeadlineExceeded";
+    case grpc::StatusCode::NOT_FOUND:
+      return "NotFound";
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return "Unimplemented";
+    case grpc::StatusCode::INTERNAL:
+      return "Internal";
+    case grpc::StatusCode::UNAVAILABLE:
+      return "Unavailable";
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return "ResourceExhausted";
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return "FailedPrecondition";
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return "PermissionDenied";
+    default:
+      return "Unknown";
   }
 }
 
 Error to_error(const grpc::Status& status) {
-  const Code code = status.error_code() == grpc::StatusCode::UNAVAILABLE ? Code::kUnavailable : Code::kUnknown;
+  const Code code =
+      status.error_code() == grpc::StatusCode::UNAVAILABLE ? Code::kUnavailable : Code::kUnknown;
   return {code, "rpc error: code = " + std::string(code_word(status.error_code())) +
                     " desc = " + status.error_message()};
 }
@@ -99,7 +111,10 @@ class ListStream : public grpc::ClientReadReactor<v1beta1::ListAndWatchResponse>
  public:
   ListStream(Loop& loop, std::shared_ptr<Pending> pending, std::shared_ptr<PluginCore> core,
              std::shared_ptr<StreamState> state, std::shared_ptr<grpc::ClientContext> context)
-      : loop_(loop), pending_(std::move(pending)), core_(std::move(core)), state_(std::move(state)),
+      : loop_(loop),
+        pending_(std::move(pending)),
+        core_(std::move(core)),
+        state_(std::move(state)),
         context_(std::move(context)) {}
 
   void begin() {
@@ -138,8 +153,12 @@ class ListStream : public grpc::ClientReadReactor<v1beta1::ListAndWatchResponse>
 
 class SocketPlugin : public DevicePlugin {
  public:
-  SocketPlugin(Loop& loop, std::shared_ptr<Pending> pending, SocketPath socket, bool preferred, bool pre_start)
-      : loop_(loop), pending_(std::move(pending)), core_(std::make_shared<PluginCore>()), preferred_(preferred),
+  SocketPlugin(Loop& loop, std::shared_ptr<Pending> pending, SocketPath socket, bool preferred,
+               bool pre_start)
+      : loop_(loop),
+        pending_(std::move(pending)),
+        core_(std::make_shared<PluginCore>()),
+        preferred_(preferred),
         pre_start_(pre_start) {
     core_->socket = std::move(socket);
     grpc::ChannelArguments args;
@@ -164,16 +183,15 @@ class SocketPlugin : public DevicePlugin {
     (new ListStream(loop_, pending_, core_, stream_, stream_context_))->begin();
   }
 
-  void preferred(const std::vector<std::string>& available, const std::vector<std::string>& must_include, int size,
-                 Done<std::vector<std::string>> done) override {
+  void preferred(const std::vector<std::string>& available, const std::vector<std::string>& must_include,
+                 int size, Done<std::vector<std::string>> done) override {
     v1beta1::PreferredAllocationRequest request;
     auto* one = request.add_container_requests();
     one->mutable_available_deviceids()->Assign(available.begin(), available.end());
     one->mutable_must_include_deviceids()->Assign(must_include.begin(), must_include.end());
     one->set_allocation_size(size);
     call<v1beta1::PreferredAllocationResponse>(
-        std::move(request),
-        [](auto* async, auto&&... rest) { async->GetPreferredAllocation(rest...); },
+        std::move(request), [](auto* async, auto&&... rest) { async->GetPreferredAllocation(rest...); },
         [done = std::move(done)](Result<v1beta1::PreferredAllocationResponse> answer) {
           if (!answer) return done(fail(std::move(answer).error()));
           std::vector<std::string> ids;
@@ -240,7 +258,8 @@ class SocketPlugin : public DevicePlugin {
     method(core_->stub->async(), &call->context, &call->request, &call->answer,
            [&loop = loop_, call, pending = pending_, core = core_,
             done = std::move(done)](const grpc::Status& status) {
-             // The answer is told even after stop(): an admission waits for it. Only the manager's own end drops it.
+             // The answer is told even after stop(): an admission waits for it. Only the manager's own end
+             // drops it.
              loop.post([call, done, status] {
                if (status.ok()) {
                  done(std::move(call->answer));
@@ -273,16 +292,16 @@ bool is_extended_resource(const std::string& name) {
 struct Registration : v1beta1::Registration::CallbackService {
   std::function<void(v1beta1::RegisterRequest)> accepted;  // on gRPC's threads
 
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const v1beta1::RegisterRequest* request,
-                                     v1beta1::Empty*) override {
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const v1beta1::RegisterRequest* request, v1beta1::Empty*) override {
     auto* reactor = context->DefaultReactor();
     if (request->version() != "v1beta1") {
       reactor->Finish({grpc::StatusCode::UNKNOWN, "requested API version \"" + request->version() +
                                                       "\" is not supported by kubelet. Supported version is "
                                                       "\"v1beta1\""});
     } else if (!is_extended_resource(request->resource_name())) {
-      reactor->Finish({grpc::StatusCode::UNKNOWN,
-                       "the ResourceName \"" + request->resource_name() + "\" is invalid"});
+      reactor->Finish(
+          {grpc::StatusCode::UNKNOWN, "the ResourceName \"" + request->resource_name() + "\" is invalid"});
     } else if (request->endpoint().empty() || request->endpoint().find('/') != std::string::npos) {
       reactor->Finish({grpc::StatusCode::UNKNOWN,
                        "the endpoint \"" + request->endpoint() + "\" must be a file name without a folder"});
@@ -335,7 +354,8 @@ struct Lister : v1::PodResourcesLister::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
-  grpc::ServerUnaryReactor* Get(grpc::CallbackServerContext* context, const v1::GetPodResourcesRequest* request,
+  grpc::ServerUnaryReactor* Get(grpc::CallbackServerContext* context,
+                                const v1::GetPodResourcesRequest* request,
                                 v1::GetPodResourcesResponse* answer) override {
     auto* reactor = context->DefaultReactor();
     for (const auto& pod : now()->pods) {
@@ -364,7 +384,7 @@ struct Lister : v1::PodResourcesLister::CallbackService {
 
 Result<> remove_sockets(const std::filesystem::path& folder) {
   for (const std::string& name : TRY(list_dir(folder))) {
-    struct stat info {};
+    struct stat info{};
     const auto path = folder / name;
     if (::lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) TRY(remove_file(path));
   }
@@ -394,7 +414,8 @@ struct DeviceSockets::Impl {
 
 DeviceSockets::DeviceSockets(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Result<std::unique_ptr<DeviceSockets>> DeviceSockets::create(Loop& loop, const std::filesystem::path& kubelet_dir,
+Result<std::unique_ptr<DeviceSockets>> DeviceSockets::create(Loop& loop,
+                                                             const std::filesystem::path& kubelet_dir,
                                                              Registered registered) {
   auto impl = std::make_unique<Impl>();
   const auto plugins = kubelet_dir / "device-plugins";

@@ -1,6 +1,6 @@
 // The gRPC edge of the device manager: <kubelet dir>/device-plugins/kubelet.sock for plugins that register,
-// <kubelet dir>/pod-resources/kubelet.sock for those who ask who holds what, and the client of each plugin's own
-// socket. gRPC's threads stay in here: they post to the loop, or answer from a snapshot.
+// <kubelet dir>/pod-resources/kubelet.sock for those who ask who holds what, and the client of each plugin's
+// own socket. gRPC's threads stay in here: they post to the loop, or answer from a snapshot.
 #pragma once
 
 #include <filesystem>

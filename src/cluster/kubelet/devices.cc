@@ -24,7 +24,7 @@ struct Request {
 struct DeviceManager::Resource {
   std::shared_ptr<DevicePlugin> plugin;  // null: gone, or not back since the restart
   std::uint64_t generation = 0;
-  std::vector<Device> devices;           // kept after the plugin went, all unhealthy, until the grace is over
+  std::vector<Device> devices;  // kept after the plugin went, all unhealthy, until the grace is over
   Handle grace;
 };
 
@@ -64,7 +64,8 @@ void DeviceManager::load() {
               {{"file", checkpoint_.string()}, {"error", checkpoint.error()}});
     return;
   }
-  for (DeviceGrant& grant : checkpoint->grants) grants_.push_back(std::make_unique<DeviceGrant>(std::move(grant)));
+  for (DeviceGrant& grant : checkpoint->grants)
+    grants_.push_back(std::make_unique<DeviceGrant>(std::move(grant)));
   for (const auto& [name, ids] : checkpoint->registered) {
     auto& resource = resources_[name];
     if (!resource) resource = std::make_unique<Resource>();
@@ -89,7 +90,8 @@ void DeviceManager::add_plugin(const std::string& name, std::shared_ptr<DevicePl
       });
 }
 
-void DeviceManager::devices_came(const std::string& name, std::uint64_t generation, std::vector<Device> devices) {
+void DeviceManager::devices_came(const std::string& name, std::uint64_t generation,
+                                 std::vector<Device> devices) {
   Resource& resource = *resources_[name];
   if (resource.generation != generation || resource.devices == devices) return;
   resource.devices = std::move(devices);
@@ -113,7 +115,9 @@ void DeviceManager::plugin_ended(const std::string& name, std::uint64_t generati
   note_change();
 }
 
-bool DeviceManager::manages(const std::string& resource) const { return resources_.contains(resource); }
+bool DeviceManager::manages(const std::string& resource) const {
+  return resources_.contains(resource);
+}
 
 void DeviceManager::admit(const Json& pod, std::function<void(Result<>)> done) {
   auto admission = std::make_shared<Admission>();
@@ -224,7 +228,8 @@ void DeviceManager::allocate(std::shared_ptr<Admission> admission, std::vector<s
   const Request& request = admission->requests[admission->next];
   const auto plugin = resources_[request.resource]->plugin;
   if (!plugin) {
-    return finish(std::move(admission), fail(Code::kUnavailable, "the plugin of " + request.resource + " is gone"));
+    return finish(std::move(admission),
+                  fail(Code::kUnavailable, "the plugin of " + request.resource + " is gone"));
   }
   std::weak_ptr<bool> alive = alive_;
   plugin->allocate(ids, [this, alive, admission, ids](Result<DeviceAnswer> answer) {
@@ -271,7 +276,8 @@ void DeviceManager::release(const std::string& pod_uid) {
 }
 
 void DeviceManager::keep_only(const std::set<std::string>& pods) {
-  if (std::erase_if(grants_, [&](const auto& grant) { return !pods.contains(grant->pod_uid); }) > 0) note_change();
+  if (std::erase_if(grants_, [&](const auto& grant) { return !pods.contains(grant->pod_uid); }) > 0)
+    note_change();
 }
 
 std::vector<const DeviceGrant*> DeviceManager::grants(const std::string& pod_uid,

@@ -41,8 +41,8 @@ struct DeviceAnswer {
 std::string encode_answer(const DeviceAnswer& answer);
 Result<DeviceAnswer> decode_answer(const std::string& bytes);
 
-// A registered plugin, whatever carries it. Callbacks come on the loop, each at most once a call, and none after
-// stop().
+// A registered plugin, whatever carries it. Callbacks come on the loop, each at most once a call, and none
+// after stop().
 class DevicePlugin {
  public:
   template <class T>
@@ -52,8 +52,9 @@ class DevicePlugin {
   virtual bool pre_start_required() const { return false; }
   // ListAndWatch: `devices` for each whole list, `ended` when the stream is over.
   virtual void watch(std::function<void(std::vector<Device>)> devices, std::function<void(Error)> ended) = 0;
-  virtual void preferred(const std::vector<std::string>& available, const std::vector<std::string>& must_include,
-                         int size, Done<std::vector<std::string>> done) = 0;
+  virtual void preferred(const std::vector<std::string>& available,
+                         const std::vector<std::string>& must_include, int size,
+                         Done<std::vector<std::string>> done) = 0;
   virtual void allocate(const std::vector<std::string>& ids, Done<DeviceAnswer> done) = 0;
   virtual void pre_start(const std::vector<std::string>& ids, Done<void> done) = 0;
   virtual void stop() = 0;
@@ -71,8 +72,8 @@ struct DeviceCheckpoint {
   std::vector<DeviceGrant> grants;
   std::map<std::string, std::vector<std::string>> registered;
 };
-// kubelet_internal_checkpoint: {"Data":{"PodDeviceEntries":…,"RegisteredDevices":…},"Checksum":N}. The checksum is
-// the 32-bit FNV-1a of Go's verbose rendering of Data, as the kubelet computes it.
+// kubelet_internal_checkpoint: {"Data":{"PodDeviceEntries":…,"RegisteredDevices":…},"Checksum":N}. The
+// checksum is the 32-bit FNV-1a of Go's verbose rendering of Data, as the kubelet computes it.
 std::string write_checkpoint(const DeviceCheckpoint& checkpoint);
 // kInvalid: no JSON, another shape or a wrong checksum.
 Result<DeviceCheckpoint> read_checkpoint(const std::string& text);
@@ -95,8 +96,8 @@ class DeviceManager {
 
   // Whether a plugin serves, or served, the resource.
   bool manages(const std::string& resource) const;
-  // Gives every container of the pod its devices, or none of them. Pods wait for one another in order. Grants that
-  // the pod holds already (a restart) are kept. The error's text is the one of UnexpectedAdmissionError.
+  // Gives every container of the pod its devices, or none of them. Pods wait for one another in order. Grants
+  // that the pod holds already (a restart) are kept. The error's text is the one of UnexpectedAdmissionError.
   void admit(const Json& pod, std::function<void(Result<>)> done);
   void release(const std::string& pod_uid);
   // Drops the grants of every pod that is not in `pods`.
@@ -105,7 +106,8 @@ class DeviceManager {
   // What a container holds, all resources.
   std::vector<const DeviceGrant*> grants(const std::string& pod_uid, const std::string& container) const;
   // Runs PreStartContainer of the plugins that want it.
-  void pre_start(const std::string& pod_uid, const std::string& container, std::function<void(Result<>)> done);
+  void pre_start(const std::string& pod_uid, const std::string& container,
+                 std::function<void(Result<>)> done);
 
   std::map<std::string, DeviceCounts> counts() const;
   // Healthy devices by resource, for GetAllocatableResources; and any device's NUMA nodes.

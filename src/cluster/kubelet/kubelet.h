@@ -1,6 +1,6 @@
 // A kubelet: one node's side of the Kubernetes API, over any API server, with any runtime behind it
-// (kubernetes-api.md §14.4). It registers the node, keeps its Lease and status, runs the pods that are bound to
-// it, serves the device-plugin and pod-resources sockets, and serves logs over HTTPS.
+// (kubernetes-api.md §14.4). It registers the node, keeps its Lease and status, runs the pods that are bound
+// to it, serves the device-plugin and pod-resources sockets, and serves logs over HTTPS.
 //
 // With the recording runtime (recording_runtime.h), no node root and no servers it is a hollow node: the same
 // pod logic on a virtual clock, thousands to a process.
@@ -62,8 +62,8 @@ struct KubeletOptions {
 
 class Kubelet {
  public:
-  // kInvalid: a name or folder that cannot be one, or a server asked for on a virtual loop; kIo, kPermission: its
-  // folders cannot be made.
+  // kInvalid: a name or folder that cannot be one, or a server asked for on a virtual loop; kIo, kPermission:
+  // its folders cannot be made.
   static Result<std::unique_ptr<Kubelet>> create(Loop& loop, kube::Client& client, Runtime& runtime,
                                                  KubeletOptions options);
   // Stops as stop() does.

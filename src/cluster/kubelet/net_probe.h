@@ -21,12 +21,12 @@ struct NetProbe {
   Duration timeout = std::chrono::seconds(1);
 };
 
-// Calls `done` once: a value when a connection came up (tcp) or the answer's status was 200 to 399 (http). An error's
-// text is what follows "Readiness probe failed: ". Dropping the handle cancels.
+// Calls `done` once: a value when a connection came up (tcp) or the answer's status was 200 to 399 (http). An
+// error's text is what follows "Readiness probe failed: ". Dropping the handle cancels.
 using NetProber = std::function<Handle(const NetProbe&, std::function<void(Result<>)> done)>;
 
-// Real sockets, made in the network namespace `netns_path` (empty: this process's own). TLS certificates are not
-// checked, as Kubernetes' probes do not.
+// Real sockets, made in the network namespace `netns_path` (empty: this process's own). TLS certificates are
+// not checked, as Kubernetes' probes do not.
 NetProber make_net_prober(Loop& loop, std::string netns_path);
 
 }  // namespace gpuop::cluster

@@ -22,7 +22,8 @@ std::string os_release_value(const std::string& text, std::string_view key) {
     const std::string_view view = trim(line);
     if (!view.starts_with(key) || view.size() <= key.size() || view[key.size()] != '=') continue;
     std::string_view value = view.substr(key.size() + 1);
-    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front()) {
+    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+        value.back() == value.front()) {
       value = value.substr(1, value.size() - 2);
     }
     return std::string(value);

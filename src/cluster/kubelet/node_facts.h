@@ -10,10 +10,10 @@
 namespace gpuop::cluster {
 
 struct NodeFacts {
-  std::string kernel_version;       // "6.8.0-45-generic"
-  std::string os_image;             // PRETTY_NAME of os-release
+  std::string kernel_version;  // "6.8.0-45-generic"
+  std::string os_image;        // PRETTY_NAME of os-release
   std::string kubelet_version = "v1.34.0";
-  std::string architecture;         // "amd64", "arm64"; empty: this machine's
+  std::string architecture;  // "amd64", "arm64"; empty: this machine's
   std::string machine_id, system_uuid, boot_id;
   std::int64_t cpus = 4;
   std::int64_t memory_bytes = 16ll << 30;
@@ -22,9 +22,9 @@ struct NodeFacts {
 };
 
 // Reads <root>/etc/os-release, /etc/machine-id, /sys/class/dmi/id/product_uuid and, beneath the same root,
-// /proc/sys/kernel/osrelease, /proc/sys/kernel/random/boot_id, /proc/meminfo; the number of processors is this
-// process's. What is missing keeps its default, and ids are then derived from `name`, so that they stay equal
-// over restarts.
+// /proc/sys/kernel/osrelease, /proc/sys/kernel/random/boot_id, /proc/meminfo; the number of processors is
+// this process's. What is missing keeps its default, and ids are then derived from `name`, so that they stay
+// equal over restarts.
 NodeFacts read_node_facts(const std::filesystem::path& root, const std::string& name);
 
 // "amd64" or "arm64": what this program was built for.

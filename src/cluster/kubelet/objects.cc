@@ -22,8 +22,19 @@ struct ObjectCache::Impl : std::enable_shared_from_this<ObjectCache::Impl> {
   void tell(const std::string& key) {
     const auto entry = entries.find(key);
     if (entry == entries.end()) return;
-    const auto watchers = entry->second.watchers;  // a watcher may drop itself or add others
-    for (const auto& [id, changed] : watchers) changed();
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, changed] : entry->second.watchers) ids.push_back(id);
+    // One watcher may drop itself, another, or all of them: each is looked up when its turn comes.
+    for (const std::uint64_t id : ids) call(key, id);
+  }
+
+  void call(const std::string& key, std::uint64_t id) {
+    const auto entry = entries.find(key);
+    if (entry == entries.end()) return;
+    const auto watcher = entry->second.watchers.find(id);
+    if (watcher == entry->second.watchers.end()) return;
+    const auto changed = watcher->second;
+    changed();
   }
 
   void release(const std::string& key, std::uint64_t id) {
@@ -57,7 +68,8 @@ Handle ObjectCache::watch(ObjectKind kind, const std::string& ns, const std::str
   if (!entry.informer) {
     entry.informer = std::make_unique<kube::Informer>(
         impl_->client, kind == ObjectKind::kSecret ? kube::kSecrets : kube::kConfigMaps,
-        kube::InformerOptions{.ns = ns, .label_selector = {}, .field_selector = "metadata.name=" + name, .keep = {"*"}});
+        kube::InformerOptions{
+            .ns = ns, .label_selector = {}, .field_selector = "metadata.name=" + name, .keep = {"*"}});
     entry.informer->on_change([weak, key](const auto&, const auto&) {
       const auto self = weak.lock();
       if (!self) return;
@@ -70,14 +82,7 @@ Handle ObjectCache::watch(ObjectKind kind, const std::string& ns, const std::str
     entry.informer->start();
   } else if (entry.informer->synced()) {
     impl_->client.loop().post([weak, key, id] {
-      const auto self = weak.lock();
-      if (!self) return;
-      const auto found = self->entries.find(key);
-      if (found == self->entries.end()) return;
-      const auto watcher = found->second.watchers.find(id);
-      if (watcher == found->second.watchers.end()) return;
-      const auto call = watcher->second;
-      call();
+      if (const auto self = weak.lock()) self->call(key, id);
     });
   }
   entry.watchers[id] = std::move(changed);
@@ -92,6 +97,8 @@ ObjectView ObjectCache::get(ObjectKind kind, const std::string& ns, const std::s
   return {true, entry->second.informer->get(kube::object_key(ns, name))};
 }
 
-std::size_t ObjectCache::size() const { return impl_->entries.size(); }
+std::size_t ObjectCache::size() const {
+  return impl_->entries.size();
+}
 
 }  // namespace gpuop::cluster

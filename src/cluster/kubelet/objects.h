@@ -1,5 +1,5 @@
-// ConfigMaps and Secrets that pods of this node refer to: each watched by name while somebody needs it, so that a
-// change reaches volumes at once and nothing else of the cluster is read.
+// ConfigMaps and Secrets that pods of this node refer to: each watched by name while somebody needs it, so
+// that a change reaches volumes at once and nothing else of the cluster is read.
 #pragma once
 
 #include <functional>
@@ -32,9 +32,10 @@ class ObjectCache {
   explicit ObjectCache(kube::Client& client);
   ~ObjectCache();
 
-  // Watches while the handle is held; `changed` is called, never from within watch(), when the object is known,
-  // and on each change.
-  Handle watch(ObjectKind kind, const std::string& ns, const std::string& name, std::function<void()> changed);
+  // Watches while the handle is held; `changed` is called, never from within watch(), when the object is
+  // known, and on each change.
+  Handle watch(ObjectKind kind, const std::string& ns, const std::string& name,
+               std::function<void()> changed);
   ObjectView get(ObjectKind kind, const std::string& ns, const std::string& name) const;
   // Objects under watch.
   std::size_t size() const;

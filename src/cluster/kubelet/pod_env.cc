@@ -15,11 +15,21 @@ std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (unsigned char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\t': out += "\\t"; break;
-      case '\r': out += "\\r"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
       default:
         if (c < 0x20 || c == 0x7f) {
           char hex[8];
@@ -67,8 +77,12 @@ void put(Env& env, const std::string& name, std::string value) {
   }
 }
 
-std::string_view kind_word(ObjectKind kind) { return kind == ObjectKind::kSecret ? "secret" : "configmap"; }
-std::string_view kind_name(ObjectKind kind) { return kind == ObjectKind::kSecret ? "Secret" : "ConfigMap"; }
+std::string_view kind_word(ObjectKind kind) {
+  return kind == ObjectKind::kSecret ? "secret" : "configmap";
+}
+std::string_view kind_name(ObjectKind kind) {
+  return kind == ObjectKind::kSecret ? "Secret" : "ConfigMap";
+}
 
 std::string object_value(ObjectKind kind, std::string_view stored) {
   if (kind == ObjectKind::kConfigMap) return std::string(stored);
@@ -96,8 +110,8 @@ Result<std::optional<std::string>> key_value(const EnvFacts& facts, ObjectKind k
 
 Result<> add_from(const EnvFacts& facts, const Json& source, Env& env) {
   const std::string prefix = str(get_string(source, {"prefix"}));
-  for (const auto& [field, kind] : {std::pair{"configMapRef", ObjectKind::kConfigMap},
-                                    std::pair{"secretRef", ObjectKind::kSecret}}) {
+  for (const auto& [field, kind] :
+       {std::pair{"configMapRef", ObjectKind::kConfigMap}, std::pair{"secretRef", ObjectKind::kSecret}}) {
     const Json* ref = find(source, {field});
     if (ref == nullptr) continue;
     const std::string name = str(get_string(*ref, {"name"}));
@@ -126,7 +140,8 @@ Result<std::optional<std::string>> value_from(const EnvFacts& facts, const Json&
     return std::optional(
         TRY(resource_field(*container, facts.node, get_string(*ref, {"resource"}), find(*ref, {"divisor"}))));
   }
-  if (const Json* ref = find(from, {"configMapKeyRef"})) return key_value(facts, ObjectKind::kConfigMap, *ref);
+  if (const Json* ref = find(from, {"configMapKeyRef"}))
+    return key_value(facts, ObjectKind::kConfigMap, *ref);
   if (const Json* ref = find(from, {"secretKeyRef"})) return key_value(facts, ObjectKind::kSecret, *ref);
   return std::optional<std::string>();
 }
@@ -159,7 +174,8 @@ Result<std::string> pod_field(const Json& pod, const NodeView& node, std::string
   if (auto key = subscript(path, "metadata.annotations")) return map_value(pod, "annotations", *key);
   if (path == "spec.nodeName") return str(get_string(pod, {"spec", "nodeName"}));
   if (path == "spec.serviceAccountName") return str(get_string(pod, {"spec", "serviceAccountName"}));
-  if (path == "status.hostIP" || path == "status.hostIPs" || path == "status.podIP" || path == "status.podIPs") {
+  if (path == "status.hostIP" || path == "status.hostIPs" || path == "status.podIP" ||
+      path == "status.podIPs") {
     return node.node_ip;
   }
   return fail(Code::kInvalid, "unsupported fieldPath: " + std::string(path));

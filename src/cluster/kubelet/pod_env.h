@@ -20,9 +20,9 @@ struct NodeView {
   std::int64_t cpus = 0, memory_bytes = 0, ephemeral_bytes = 0;
 };
 
-// A fieldRef: metadata.{name,namespace,uid}, metadata.labels['k'], metadata.annotations['k'], whole labels and
-// annotations (volumes), spec.{nodeName,serviceAccountName}, status.{hostIP,hostIPs,podIP,podIPs}. kInvalid: no
-// other.
+// A fieldRef: metadata.{name,namespace,uid}, metadata.labels['k'], metadata.annotations['k'], whole labels
+// and annotations (volumes), spec.{nodeName,serviceAccountName}, status.{hostIP,hostIPs,podIP,podIPs}.
+// kInvalid: no other.
 Result<std::string> pod_field(const Json& pod, const NodeView& node, std::string_view path);
 // A resourceFieldRef, in units of `divisor`, rounded up; an unset limit is the node's.
 Result<std::string> resource_field(const Json& container, const NodeView& node, std::string_view resource,
@@ -40,8 +40,8 @@ struct EnvFacts {
   const NodeView& node;
   std::function<ObjectView(ObjectKind kind, const std::string& name)> object;
 };
-// In order: services, envFrom, env; a later one replaces an earlier one in place. An error's text is the message of
-// CreateContainerConfigError.
+// In order: services, envFrom, env; a later one replaces an earlier one in place. An error's text is the
+// message of CreateContainerConfigError.
 Result<std::vector<std::pair<std::string, std::string>>> build_env(const EnvFacts& facts);
 
 // The container of that name in any list of the pod; null when there is none.

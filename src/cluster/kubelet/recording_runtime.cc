@@ -13,12 +13,16 @@ std::string title(const ContainerInfo& info) {
   return info.pod_uid + "/" + info.name + "#" + std::to_string(info.attempt);
 }
 
-std::unexpected<Error> away() { return fail(Code::kUnavailable, "call the runtime: it is away"); }
+std::unexpected<Error> away() {
+  return fail(Code::kUnavailable, "call the runtime: it is away");
+}
 
 }  // namespace
 
 RecordingRuntime::RecordingRuntime(Loop& loop) : loop_(loop) {}
-RecordingRuntime::~RecordingRuntime() { *alive_ = false; }
+RecordingRuntime::~RecordingRuntime() {
+  *alive_ = false;
+}
 
 void RecordingRuntime::later(std::function<void()> work) {
   loop_.post([alive = std::weak_ptr<bool>(alive_), work = std::move(work)] {
@@ -93,7 +97,9 @@ void RecordingRuntime::come_back(bool lose) {
 }
 
 void RecordingRuntime::version(Done<std::string> done) {
-  later([this, done] { done(away_ ? Result<std::string>(away()) : Result<std::string>("containerd://2.1.0")); });
+  later([this, done] {
+    done(away_ ? Result<std::string>(away()) : Result<std::string>("containerd://2.1.0"));
+  });
 }
 
 void RecordingRuntime::ensure_image(const std::string& image, bool pull, Done<std::string> done) {
@@ -138,7 +144,8 @@ void RecordingRuntime::start_container(const ContainerSpec& spec, Done<std::stri
     if (away_) return done(away());
     for (const auto& [id, container] : containers_) {
       const ContainerInfo& info = container->info;
-      if (info.pod_uid == spec.pod_uid && info.name == spec.name && info.attempt == spec.attempt) return done(id);
+      if (info.pod_uid == spec.pod_uid && info.name == spec.name && info.attempt == spec.attempt)
+        return done(id);
     }
     calls.push_back("start " + spec.pod_uid + "/" + spec.name + "#" + std::to_string(spec.attempt));
     Play play = behave ? behave(spec) : Play{};
@@ -201,7 +208,8 @@ void RecordingRuntime::remove_container(const std::string& id, Done<void> done) 
 
 void RecordingRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration,
                             Done<ExitState> done) {
-  if (Container* container = by_id(id)) calls.push_back("exec " + title(container->info) + " " + join(argv, " "));
+  if (Container* container = by_id(id))
+    calls.push_back("exec " + title(container->info) + " " + join(argv, " "));
   later([this, id, argv, done] {
     if (away_) return done(away());
     Container* found = by_id(id);
@@ -228,7 +236,11 @@ void RecordingRuntime::list_sandboxes(Done<std::vector<SandboxSpec>> done) {
   });
 }
 
-void RecordingRuntime::on_change(std::function<void(const ContainerInfo&)> changed) { changed_ = std::move(changed); }
-void RecordingRuntime::on_available(std::function<void(bool)> available) { available_ = std::move(available); }
+void RecordingRuntime::on_change(std::function<void(const ContainerInfo&)> changed) {
+  changed_ = std::move(changed);
+}
+void RecordingRuntime::on_available(std::function<void(bool)> available) {
+  available_ = std::move(available);
+}
 
 }  // namespace gpuop::cluster

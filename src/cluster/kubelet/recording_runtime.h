@@ -1,5 +1,5 @@
-// A runtime that starts nothing and remembers everything: for tests and hollow nodes. Containers "run" as `behave`
-// says, on the loop's clock.
+// A runtime that starts nothing and remembers everything: for tests and hollow nodes. Containers "run" as
+// `behave` says, on the loop's clock.
 #pragma once
 
 #include <deque>
@@ -17,12 +17,12 @@ class RecordingRuntime : public Runtime {
  public:
   // How one start goes.
   struct Play {
-    std::optional<Error> refuses;         // start_container fails with it
-    std::optional<Duration> lives;        // exits by itself after so long; none: runs until stopped
+    std::optional<Error> refuses;   // start_container fails with it
+    std::optional<Duration> lives;  // exits by itself after so long; none: runs until stopped
     int exit_code = 0;
-    Duration stops_after{0};              // from SIGTERM to its end; longer than the grace: it is killed
-    int stop_code = 0;                    // exit code after SIGTERM
-    std::string termination_text;         // written to the termination log
+    Duration stops_after{0};       // from SIGTERM to its end; longer than the grace: it is killed
+    int stop_code = 0;             // exit code after SIGTERM
+    std::string termination_text;  // written to the termination log
   };
 
   explicit RecordingRuntime(Loop& loop);
@@ -31,14 +31,15 @@ class RecordingRuntime : public Runtime {
   std::function<Play(const ContainerSpec&)> behave;
   std::function<Result<ExitState>(const ContainerInfo&, const std::vector<std::string>& argv)> on_exec;
   std::set<std::string> handlers{"", "runc"};
-  // Images that are neither here nor to be had; everything else is present, or pulled when `pull_all` is false.
+  // Images that are neither here nor to be had; everything else is present, or pulled when `pull_all` is
+  // false.
   std::set<std::string> missing_images;
   bool pull_all = false;  // every image has to be pulled once
 
-  // "sandbox UID", "image NAME", "start UID/NAME#ATTEMPT", "stop UID/NAME#ATTEMPT GRACE", "remove …", "exec …",
-  // in order.
+  // "sandbox UID", "image NAME", "start UID/NAME#ATTEMPT", "stop UID/NAME#ATTEMPT GRACE", "remove …", "exec
+  // …", in order.
   std::vector<std::string> calls;
-  std::vector<ContainerSpec> specs;      // of each start_container that was not refused
+  std::vector<ContainerSpec> specs;  // of each start_container that was not refused
   std::vector<SandboxSpec> sandboxes() const;
   // Ends a running container now. False when there is none.
   bool exit(const std::string& pod_uid, const std::string& name, int code);

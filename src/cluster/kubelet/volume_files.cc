@@ -25,7 +25,8 @@ std::string value_of(ObjectKind kind, const Json& value, bool binary) {
 
 std::map<std::string, std::string> object_data(ObjectKind kind, const Json& object) {
   std::map<std::string, std::string> out;
-  for (const auto& item : get_object(object, {"data"})) out[str(item.key())] = value_of(kind, item.value(), false);
+  for (const auto& item : get_object(object, {"data"}))
+    out[str(item.key())] = value_of(kind, item.value(), false);
   if (kind == ObjectKind::kConfigMap) {
     for (const auto& item : get_object(object, {"binaryData"})) {
       out[str(item.key())] = value_of(kind, item.value(), true);
@@ -46,9 +47,9 @@ Payload shown(const std::filesystem::path& dir) {
   Payload out;
   std::error_code error;
   const auto data = dir / kDataLink;
-  for (auto it = fs::recursive_directory_iterator(data, error); !error && it != fs::recursive_directory_iterator();
-       it.increment(error)) {
-    struct stat info {};
+  for (auto it = fs::recursive_directory_iterator(data, error);
+       !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    struct stat info{};
     if (::lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
     auto text = read_file(it->path());
     if (!text) return {};
@@ -71,13 +72,14 @@ Result<> write_tree(const std::filesystem::path& folder, const Payload& payload)
       if (wrote < 0) return fail(errno_error("write '" + path.string() + "'", errno));
       done += static_cast<std::size_t>(wrote);
     }
-    if (::fchmod(file.get(), content.mode) != 0) return fail(errno_error("chmod '" + path.string() + "'", errno));
+    if (::fchmod(file.get(), content.mode) != 0)
+      return fail(errno_error("chmod '" + path.string() + "'", errno));
   }
   return {};
 }
 
 int remove_at(int parent, const char* name, dev_t device) {
-  struct stat info {};
+  struct stat info{};
   if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
   if (!S_ISDIR(info.st_mode)) return ::unlinkat(parent, name, 0) == 0 ? 0 : errno;
   if (info.st_dev != device) return EBUSY;
@@ -126,7 +128,8 @@ void unmount_beneath(const std::filesystem::path& dir) {
     if (point.starts_with(prefix)) points.push_back(std::move(point));
   }
   // Last mounted first.
-  for (auto it = points.rbegin(); it != points.rend(); ++it) ::umount2(it->c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  for (auto it = points.rbegin(); it != points.rend(); ++it)
+    ::umount2(it->c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
 }  // namespace
@@ -166,7 +169,8 @@ Result<> add_downward_files(Payload& payload, const Json& source, const Json& po
   for (const Json& item : get_array(source, {"items"})) {
     const std::string path = str(get_string(item, {"path"}));
     if (!safe_relative(path)) return fail(Code::kInvalid, "invalid path: " + path);
-    FileContent file{{}, static_cast<mode_t>(get_int(item, {"mode"}, static_cast<std::int64_t>(default_mode)))};
+    FileContent file{{},
+                     static_cast<mode_t>(get_int(item, {"mode"}, static_cast<std::int64_t>(default_mode)))};
     if (const Json* ref = find(item, {"fieldRef"})) {
       file.data = TRY(pod_field(pod, node, get_string(*ref, {"fieldPath"})));
     } else if (const Json* resource = find(item, {"resourceFieldRef"})) {
@@ -180,7 +184,8 @@ Result<> add_downward_files(Payload& payload, const Json& source, const Json& po
   return {};
 }
 
-Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payload, const std::string& stamp) {
+Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payload,
+                           const std::string& stamp) {
   TRY(make_dirs(dir));
   std::error_code error;
   const auto old = fs::read_symlink(dir / kDataLink, error);
@@ -200,7 +205,7 @@ Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payl
 }
 
 Result<> remove_tree(const std::filesystem::path& dir) {
-  struct stat info {};
+  struct stat info{};
   if (::lstat(dir.c_str(), &info) != 0) {
     if (errno == ENOENT) return {};
     return fail(errno_error("remove '" + dir.string() + "'", errno));
@@ -213,7 +218,7 @@ Result<> remove_tree(const std::filesystem::path& dir) {
 }
 
 Result<> mount_tmpfs(const std::filesystem::path& dir, std::int64_t bytes) {
-  struct stat info {}, parent {};
+  struct stat info{}, parent{};
   if (::stat(dir.c_str(), &info) == 0 && ::stat(dir.parent_path().c_str(), &parent) == 0 &&
       info.st_dev != parent.st_dev) {
     return {};

@@ -30,9 +30,11 @@ Result<> add_object_files(Payload& payload, ObjectKind kind, const Json& source,
 Result<> add_downward_files(Payload& payload, const Json& source, const Json& pod, const NodeView& node,
                             mode_t default_mode);
 
-// Makes `dir` show exactly `payload`, all at once: the files lie in a dated folder, ..data links to it, and each
-// top name links through ..data. Nothing is touched when it shows that already. `stamp` names the new folder.
-Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payload, const std::string& stamp);
+// Makes `dir` show exactly `payload`, all at once: the files lie in a dated folder, ..data links to it, and
+// each top name links through ..data. Nothing is touched when it shows that already. `stamp` names the new
+// folder.
+Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payload,
+                           const std::string& stamp);
 
 // Removes a tree without leaving its file system: a mount inside it is undone first, never emptied.
 Result<> remove_tree(const std::filesystem::path& dir);

@@ -1,0 +1,219 @@
+#include "cluster/kubelet/http_endpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "base/files.h"
+#include "base/inotify.h"
+#include "base/text.h"
+#include "cluster/kubelet/certificate.h"
+
+namespace gpuop::cluster {
+
+namespace {
+
+constexpr std::size_t kPiece = 256u << 10;
+constexpr std::size_t kBuffered = 1u << 20;  // unread by the peer: wait
+constexpr Duration kDrain = std::chrono::milliseconds(5);
+
+// One log being sent.
+class LogStream : public std::enable_shared_from_this<LogStream> {
+ public:
+  LogStream(Loop& loop, LogSource source, LogOptions options, std::shared_ptr<HttpResponder> peer,
+            std::function<void(const std::shared_ptr<LogStream>&)> over)
+      : loop_(loop),
+        source_(std::move(source)),
+        options_(options),
+        cutter_(options),
+        peer_(std::move(peer)),
+        over_(std::move(over)) {}
+
+  Result<> begin() {
+    file_ = Fd(::open(source_.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file_ && !(errno == ENOENT && options_.follow)) {
+      return fail(errno_error("read the log '" + source_.path.string() + "'", errno));
+    }
+    TRY(seek());
+    peer_->begin(200, {{"Content-Type", "text/plain"}});
+    peer_->on_close([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->finish();
+    });
+    pump();
+    return {};
+  }
+
+  // Something was written, or the container ended.
+  void pump() {
+    if (done_) return;
+    drain_.reset();
+    // Whether more may come is asked before reading: what is written up to the end is then read after it.
+    const bool more = options_.follow && source_.running();
+    if (!file_) {
+      file_ = Fd(::open(source_.path.c_str(), O_RDONLY | O_CLOEXEC));
+    }
+    while (file_) {
+      if (peer_->closed()) return finish();
+      if (peer_->buffered() > kBuffered) {
+        // The peer reads slowly; it does not tell when it has caught up.
+        drain_ = loop_.after(kDrain, [weak = weak_from_this()] {
+          if (const auto self = weak.lock()) self->pump();
+        });
+        return;
+      }
+      std::string raw(kPiece, '\0');
+      const ssize_t got = ::read(file_.get(), raw.data(), raw.size());
+      if (got <= 0) break;
+      raw.resize(static_cast<std::size_t>(got));
+      if (std::string text = cutter_.feed(raw); !text.empty()) peer_->write(std::move(text));
+      if (cutter_.full()) return end();
+    }
+    if (!more) return end();
+    if (!watch_) {
+      auto watch = DirWatch::create(loop_, source_.path.parent_path(), [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->pump();
+      });
+      if (!watch) return end();
+      watch_ = std::move(*watch);
+    }
+  }
+
+ private:
+  Result<> seek() {
+    if (!options_.tail_lines || !file_) return {};
+    const std::int64_t offset = TRY(tail_offset(file_.get(), *options_.tail_lines));
+    if (::lseek(file_.get(), offset, SEEK_SET) < 0) return fail(errno_error("read a log", errno));
+    return {};
+  }
+  void end() {
+    if (done_) return;
+    peer_->end();
+    finish();
+  }
+  void finish() {
+    if (std::exchange(done_, true)) return;
+    drain_.reset();
+    file_.reset();
+    // The watch may be what called; it goes with this object, on a later turn.
+    loop_.post([self = shared_from_this()] { self->over_(self); });
+  }
+
+  Loop& loop_;
+  LogSource source_;
+  LogOptions options_;
+  LogCutter cutter_;
+  std::shared_ptr<HttpResponder> peer_;
+  std::function<void(const std::shared_ptr<LogStream>&)> over_;
+  Fd file_;
+  Handle drain_;
+  std::unique_ptr<DirWatch> watch_;
+  bool done_ = false;
+};
+
+Result<std::int64_t> number(const std::string& key, const std::string& value) {
+  const auto parsed = parse_int(value);
+  if (!parsed || *parsed < 0)
+    return fail(Code::kInvalid, key + ": must be a number of at least 0; got '" + value + "'");
+  return *parsed;
+}
+
+}  // namespace
+
+Result<LogOptions> parse_log_options(const std::string& query, Time now) {
+  LogOptions out;
+  for (const auto& [key, value] : parse_query(query)) {
+    const bool yes = value != "false" && value != "0";
+    if (key == "tailLines") {
+      out.tail_lines = TRY(number(key, value));
+    } else if (key == "limitBytes") {
+      out.limit_bytes = TRY(number(key, value));
+    } else if (key == "sinceSeconds") {
+      out.since = now - std::chrono::seconds(TRY(number(key, value)));
+    } else if (key == "sinceTime") {
+      out.since = TRY_IN(parse_time(value), key);
+    } else if (key == "timestamps") {
+      out.timestamps = yes;
+    } else if (key == "follow") {
+      out.follow = yes;
+    } else if (key == "previous") {
+      out.previous = yes;
+    }
+  }
+  return out;
+}
+
+struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
+  Impl(Loop& l, HttpEndpointFacts f) : loop(l), facts(std::move(f)) {}
+
+  void handle(const HttpRequest& request, const std::shared_ptr<HttpResponder>& peer) {
+    if (request.method != "GET") return peer->send(HttpResponse::text(405, "Method Not Allowed\n"));
+    if (request.path == "/healthz") return peer->send(HttpResponse::text(200, "ok"));
+    if (request.path == "/pods" || request.path == "/pods/")
+      return peer->send(HttpResponse::json(200, facts.pods()));
+    const auto parts = split(request.path, '/');
+    if (parts.size() == 5 && parts[1] == "containerLogs") {
+      return logs(url_decode(parts[2]), url_decode(parts[3]), url_decode(parts[4]), request.query, peer);
+    }
+    peer->send(HttpResponse::text(404, "404 page not found\n"));
+  }
+
+  void logs(const std::string& ns, const std::string& pod, const std::string& container,
+            const std::string& query, const std::shared_ptr<HttpResponder>& peer) {
+    auto options = parse_log_options(query, loop.now());
+    if (!options) return peer->send(HttpResponse::text(400, options.error().text() + "\n"));
+    auto source = facts.log(ns, pod, container, options->previous);
+    if (!source) {
+      const int status = source.error().code() == Code::kNotFound ? 404 : 400;
+      return peer->send(HttpResponse::text(status, source.error().text() + "\n"));
+    }
+    auto stream =
+        std::make_shared<LogStream>(loop, std::move(*source), *options, peer,
+                                    [weak = weak_from_this()](const std::shared_ptr<LogStream>& over) {
+                                      if (const auto self = weak.lock()) self->streams.erase(over);
+                                    });
+    if (auto begun = stream->begin(); !begun) {
+      return peer->send(HttpResponse::text(500, begun.error().text() + "\n"));
+    }
+    streams.insert(std::move(stream));
+  }
+
+  Loop& loop;
+  HttpEndpointFacts facts;
+  std::set<std::shared_ptr<LogStream>> streams;
+  std::unique_ptr<HttpServer> server;
+};
+
+HttpEndpoint::HttpEndpoint(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpEndpoint::~HttpEndpoint() {
+  impl_->server.reset();
+}
+
+Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::create(Loop& loop, const std::string& name,
+                                                           const std::string& address, std::uint16_t port,
+                                                           HttpEndpointFacts facts) {
+  auto impl = std::make_shared<Impl>(loop, std::move(facts));
+  HttpServerOptions options;
+  options.address = address;
+  options.port = port;
+  options.tls = TRY(make_self_signed(name, address));
+  impl->server =
+      TRY(HttpServer::create(loop, options,
+                             [weak = std::weak_ptr<Impl>(impl)](const HttpRequest& request,
+                                                                const std::shared_ptr<HttpResponder>& peer) {
+                               if (const auto self = weak.lock()) self->handle(request, peer);
+                             }));
+  return std::unique_ptr<HttpEndpoint>(new HttpEndpoint(std::move(impl)));
+}
+
+std::uint16_t HttpEndpoint::port() const {
+  return impl_->server->port();
+}
+
+void HttpEndpoint::containers_changed() {
+  const auto streams = impl_->streams;
+  for (const auto& stream : streams) stream->pump();
+}
+
+}  // namespace gpuop::cluster
