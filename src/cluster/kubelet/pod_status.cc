@@ -275,19 +275,13 @@ Json status_patch(const Json& observed, const Json& desired) {
   JsonArray conditions;
   for (const Json& condition : get_array(desired, {"conditions"})) {
     const Json* old = observed_condition(observed, get_string(condition, {"type"}));
-    Json merged = old != nullptr ? *old : Json(JsonObject());
-    kube::merge_apply(merged, condition);
+    Json wanted = condition;
     for (const char* key : {"reason", "message"}) {
-      if (!has(condition, {key}) && has(merged, {key})) {
-        Json with_null = condition;
-        with_null.get_object()[key] = nullptr;
-        conditions.push_back(std::move(with_null));
-        merged = nullptr;
-        break;
-      }
+      if (old != nullptr && has(*old, {key}) && !has(condition, {key})) wanted.get_object()[key] = nullptr;
     }
-    if (merged.is_null()) continue;
-    if (old == nullptr || merged != *old) conditions.push_back(condition);
+    Json merged = old != nullptr ? *old : Json(JsonObject());
+    kube::merge_apply(merged, wanted);
+    if (old == nullptr || merged != *old) conditions.push_back(std::move(wanted));
   }
   if (!conditions.empty()) patch["conditions"] = std::move(conditions);
   return patch;
