@@ -1,0 +1,230 @@
+// gpu-operator: arguments, and the wiring of controllers, leader election, metrics and health ports.
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/http_server.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "kube/config.h"
+#include "kube/lease.h"
+#include "operator/controller.h"
+
+namespace gpuop {
+namespace {
+
+struct Arguments {
+  std::string metrics_address = ":8080";
+  std::string health_address = ":8081";
+  bool leader_elect = false;
+  std::string leader_namespace;
+  std::string renew_deadline = "0s";
+  std::string kubeconfig;
+  std::string assets = "/opt/gpu-operator/assets";
+  bool devel = false;
+  std::string encoder = "json";
+  std::string log_level = "info";
+  std::string time_encoding;
+  std::string stacktrace_level;
+  bool version = false;
+};
+
+// zap's levels: debug, info, error, panic, or a number above zero for more detail.
+Result<log::Level> zap_level(const Arguments& arguments) {
+  if (arguments.devel) return log::Level::kDebug;
+  if (const auto number = parse_int(arguments.log_level)) {
+    if (*number > 0) return log::Level::kDebug;
+  }
+  if (arguments.log_level == "panic" || arguments.log_level == "error") return log::Level::kError;
+  if (arguments.log_level == "debug" || arguments.log_level == "info" || arguments.log_level == "warn") {
+    return log::parse_level(arguments.log_level);
+  }
+  return fail(Code::kInvalid,
+              "--zap-log-level: must be debug, info, error, panic or a number above 0; got '" +
+                  arguments.log_level + "'");
+}
+
+struct Bind {
+  std::string address;
+  std::uint16_t port = 0;
+};
+// "HOST:PORT", ":PORT", or "0" for none.
+Result<std::optional<Bind>> parse_bind(const std::string& flag, const std::string& text) {
+  if (text == "0") return std::nullopt;
+  const auto colon = text.rfind(':');
+  const auto port = colon == std::string::npos ? std::nullopt : parse_int(text.substr(colon + 1));
+  if (!port || *port < 0 || *port > 65535) {
+    return fail(Code::kInvalid, flag + ": expected HOST:PORT or :PORT, or 0 for none; got '" + text + "'");
+  }
+  Bind bind{text.substr(0, colon), static_cast<std::uint16_t>(*port)};
+  if (bind.address.empty()) bind.address = "0.0.0.0";
+  if (bind.address.starts_with('[') && bind.address.ends_with(']')) {
+    bind.address = bind.address.substr(1, bind.address.size() - 2);
+  }
+  return bind;
+}
+
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : current_environment()) {
+    const auto equals = entry.find('=');
+    if (equals != std::string::npos) out[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return out;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
+  return name;
+}
+
+using Servers = std::vector<std::unique_ptr<HttpServer>>;
+
+Result<> serve(Loop& loop, Servers& servers, const std::string& flag, const std::string& text,
+               HttpHandler handler) {
+  const auto bind = TRY(parse_bind(flag, text));
+  if (!bind) return {};
+  HttpServerOptions options;
+  options.address = bind->address;
+  options.port = bind->port;
+  servers.push_back(TRY_IN(HttpServer::create(loop, options, std::move(handler)), flag));
+  return {};
+}
+
+Result<int> run(const Arguments& arguments) {
+  const std::string ns = env_or("OPERATOR_NAMESPACE");
+  if (ns.empty()) {
+    return fail(Code::kInvalid,
+                "environment variable OPERATOR_NAMESPACE: must be set to the namespace that operands run in");
+  }
+  const Duration renew = TRY_IN(parse_go_duration(arguments.renew_deadline), "--leader-lease-renew-deadline");
+  Loop loop;
+  kube::ClientOptions client_options;
+  client_options.user_agent = "gpu-operator/" GPUOP_VERSION;
+  const auto config = TRY(kube::find_config(arguments.kubeconfig));
+  auto client = TRY(kube::make_client(loop, config, client_options));
+
+  op::ControllerOptions options;
+  options.ns = ns;
+  options.own_image = env_or("OPERATOR_IMAGE");
+  options.env = environment();
+  options.assets = TRY(op::load_assets(arguments.assets));
+
+  op::Metrics metrics;
+  op::Controller controller(loop, *client, std::move(options), metrics);
+  int code = 0;
+  std::unique_ptr<kube::LeaderElector> elector;
+
+  Servers servers;
+  TRY(serve(loop, servers, "--metrics-bind-address", arguments.metrics_address,
+            [&metrics](HttpRequest request, std::shared_ptr<HttpResponder> out) {
+              if (request.path != "/metrics") return out->send(HttpResponse::text(404, "not found\n"));
+              out->send(HttpResponse::text(200, metrics.text(), "text/plain; version=0.0.4; charset=utf-8"));
+            }));
+  TRY(serve(loop, servers, "--health-probe-bind-address", arguments.health_address,
+            [&controller](HttpRequest request, std::shared_ptr<HttpResponder> out) {
+              if (request.path == "/healthz") return out->send(HttpResponse::text(200, "ok"));
+              if (request.path != "/readyz") return out->send(HttpResponse::text(404, "not found\n"));
+              // A follower that has seen the whole cluster is as ready as a leader.
+              const bool ready = controller.synced();
+              out->send(HttpResponse::text(ready ? 200 : 500,
+                                           ready ? "ok" : "the cluster has not been read yet\n"));
+            }));
+
+  Handle signals = on_signals(loop, {SIGTERM, SIGINT, SIGHUP, SIGQUIT}, [&](int signal) {
+    log::info("stopping", {{"signal", signal}});
+    if (!elector || !elector->leading()) return loop.stop();
+    elector->release([&loop] { loop.stop(); });
+  });
+
+  controller.start_watching();
+  if (arguments.leader_elect) {
+    kube::LeaseOptions lease;
+    lease.ns = arguments.leader_namespace.empty() ? ns : arguments.leader_namespace;
+    lease.name = "53822513.nvidia.com";
+    lease.identity = host_name() + "_" + random_uuid();
+    if (renew > Duration::zero()) {
+      lease.renew_deadline = renew;
+      lease.lease_duration = renew + 5s;
+    }
+    elector = TRY(kube::LeaderElector::create(
+        *client, lease,
+        [&controller] {
+          log::info("leading");
+          controller.lead();
+        },
+        [&loop, &code] {
+          log::error("leadership was lost; stopping, so that nothing is written by two operators");
+          code = 1;
+          loop.stop();
+        }));
+    elector->start();
+  } else {
+    controller.lead();
+  }
+  loop.run();
+  return code;
+}
+
+}  // namespace
+}  // namespace gpuop
+
+int main(int argc, char** argv) {
+  gpuop::Arguments arguments;
+  CLI::App app{"Turns Kubernetes nodes with NVIDIA GPUs into schedulable, observed, validated capacity.",
+               "gpu-operator"};
+  app.add_option("--metrics-bind-address", arguments.metrics_address,
+                 "Where /metrics is served; 0 for nowhere")
+      ->capture_default_str();
+  app.add_option("--health-probe-bind-address", arguments.health_address,
+                 "Where /healthz and /readyz are served")
+      ->capture_default_str();
+  app.add_flag("--leader-elect", arguments.leader_elect,
+               "Act only while holding the Lease 53822513.nvidia.com");
+  app.add_option("--leader-elect-namespace", arguments.leader_namespace,
+                 "Namespace of that Lease (default: OPERATOR_NAMESPACE)");
+  app.add_option("--leader-lease-renew-deadline", arguments.renew_deadline,
+                 "Give up leadership when it could not be renewed for so long; 0s: 10s")
+      ->capture_default_str();
+  app.add_option("--kubeconfig", arguments.kubeconfig,
+                 "Cluster to work on (default: KUBECONFIG, else the pod's own)");
+  app.add_option("--assets", arguments.assets, "Folder of the operand manifests")->capture_default_str();
+  app.add_flag("--zap-devel", arguments.devel, "Log as text, with debug lines");
+  app.add_option("--zap-encoder", arguments.encoder, "json or console")
+      ->check(CLI::IsMember({"json", "console"}))
+      ->capture_default_str();
+  app.add_option("--zap-log-level", arguments.log_level, "debug, info, error, panic or a number above 0")
+      ->capture_default_str();
+  app.add_option("--zap-time-encoding", arguments.time_encoding, "Accepted; times are always RFC 3339");
+  app.add_option("--zap-stacktrace-level", arguments.stacktrace_level, "Accepted; there are no stack traces");
+  app.add_flag("--version", arguments.version, "Print the version and end");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (arguments.version) {
+    std::puts("gpu-operator " GPUOP_VERSION);
+    return 0;
+  }
+  const auto level = gpuop::zap_level(arguments);
+  if (!level) {
+    std::fprintf(stderr, "gpu-operator: %s\n", level.error().text().c_str());
+    return 2;
+  }
+  const bool console = arguments.devel || arguments.encoder == "console";
+  gpuop::log::setup("gpu-operator", *level, console ? gpuop::log::Format::kText : gpuop::log::Format::kJson);
+  gpuop::log::info("gpu-operator starts", {{"version", GPUOP_VERSION}});
+  const auto result = gpuop::run(arguments);
+  if (!result) {
+    gpuop::log::error(result.error().text());
+    return 1;
+  }
+  return *result;
+}
