@@ -17,6 +17,11 @@ std::span<const Role> roles() {
        "label the node with what its GPUs are",
        feature_discovery_main},
       {"pause", {}, "print one line and wait for SIGTERM", pause_main},
+      {"validator",
+       {"nvidia-validator"},
+       "prove a stage of the node and leave its gate file",
+       validator_main},
+      {"vector-add", {"vectorAdd"}, "add two vectors on the GPU", vector_add_main},
       {"wait-for", {}, "wait until files exist", wait_for_main},
   };
   return table;

@@ -1,0 +1,46 @@
+// nvidia-validator: proves one stage of a node and leaves its gate file (operands-driver-validator.md §4).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/loop.h"
+#include "base/result.h"
+#include "kube/client.h"
+#include "validate/driver.h"
+
+namespace gpuop::validate {
+
+struct ValidatorOptions {
+  std::string component;
+  std::string node;
+  std::string ns;
+  std::string kubeconfig;
+  bool with_wait = false;
+  bool with_workload = true;
+  bool cleanup_all = false;
+  std::filesystem::path output_dir = "/run/nvidia/validations";
+  Duration interval = 5s;  // between tries of what cannot be waited for by an event
+  int metrics_port = 0;
+  bool no_dev_char = false;
+  DriverPaths driver;
+  Duration cuda_limit = 300s;      // 60 tries of 5 s upstream
+  Duration capacity_limit = 150s;  // 30 tries of 5 s
+};
+
+// The components that run() knows.
+std::vector<std::string> components();
+// Checks flags as upstream does; the message starts with the flag's letter form.
+Result<> check_options(const ValidatorOptions& options);
+
+// Runs one component to its end. Removes its gate first and makes it again only on success. kCancelled when
+// the loop was stopped meanwhile.
+Result<> run(Loop& loop, const ValidatorOptions& options);
+
+// Runs `attempt` until it succeeds: at once, whenever something changes in `dirs`, and every `interval`.
+Result<> retry(Loop& loop, const std::vector<std::filesystem::path>& dirs, Duration interval,
+               const std::function<Result<>()>& attempt);
+
+}  // namespace gpuop::validate
