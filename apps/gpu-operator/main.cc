@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "features/master.h"
 #include "kube/config.h"
 #include "kube/lease.h"
 #include "operator/controller.h"
@@ -118,6 +119,9 @@ Result<int> run(const Arguments& arguments) {
 
   op::Metrics metrics;
   op::Controller controller(loop, *client, std::move(options), metrics);
+  features::MasterOptions master_options;
+  master_options.ns = ns;
+  features::Master master(loop, *client, master_options);
   int code = 0;
   std::unique_ptr<kube::LeaderElector> elector;
 
@@ -128,11 +132,11 @@ Result<int> run(const Arguments& arguments) {
               out->send(HttpResponse::text(200, metrics.text(), "text/plain; version=0.0.4; charset=utf-8"));
             }));
   TRY(serve(loop, servers, "--health-probe-bind-address", arguments.health_address,
-            [&controller](HttpRequest request, std::shared_ptr<HttpResponder> out) {
+            [&controller, &master](HttpRequest request, std::shared_ptr<HttpResponder> out) {
               if (request.path == "/healthz") return out->send(HttpResponse::text(200, "ok"));
               if (request.path != "/readyz") return out->send(HttpResponse::text(404, "not found\n"));
               // A follower that has seen the whole cluster is as ready as a leader.
-              const bool ready = controller.synced();
+              const bool ready = controller.synced() && master.synced();
               out->send(HttpResponse::text(ready ? 200 : 500,
                                            ready ? "ok" : "the cluster has not been read yet\n"));
             }));
@@ -144,6 +148,7 @@ Result<int> run(const Arguments& arguments) {
   });
 
   controller.start_watching();
+  master.start_watching();
   if (arguments.leader_elect) {
     kube::LeaseOptions lease;
     lease.ns = arguments.leader_namespace.empty() ? ns : arguments.leader_namespace;
@@ -155,9 +160,10 @@ Result<int> run(const Arguments& arguments) {
     }
     elector = TRY(kube::LeaderElector::create(
         *client, lease,
-        [&controller] {
+        [&controller, &master] {
           log::info("leading");
           controller.lead();
+          master.lead();
         },
         [&loop, &code] {
           log::error("leadership was lost; stopping, so that nothing is written by two operators");
@@ -167,6 +173,7 @@ Result<int> run(const Arguments& arguments) {
     elector->start();
   } else {
     controller.lead();
+    master.lead();
   }
   loop.run();
   return code;
