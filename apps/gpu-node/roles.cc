@@ -12,14 +12,11 @@ std::span<const Role> roles() {
        {"nvidia-device-plugin"},
        "advertise the node's GPUs to the kubelet",
        device_plugin_main},
-<<<<<<< HEAD
       {"feature-discovery",
        {"gpu-feature-discovery"},
        "label the node with what its GPUs are",
        feature_discovery_main},
-=======
       {"nfd-worker", {}, "discover the node's features and publish them", nfd_worker_main},
->>>>>>> 7936dfb (features: NFD worker, master and garbage collection)
       {"pause", {}, "print one line and wait for SIGTERM", pause_main},
       {"validator",
        {"nvidia-validator"},

@@ -25,11 +25,8 @@ const Role* find_role(std::string_view name);
 
 int config_manager_main(int argc, char** argv);
 int device_plugin_main(int argc, char** argv);
-<<<<<<< HEAD
 int feature_discovery_main(int argc, char** argv);
-=======
 int nfd_worker_main(int argc, char** argv);
->>>>>>> 7936dfb (features: NFD worker, master and garbage collection)
 int pause_main(int argc, char** argv);
 int validator_main(int argc, char** argv);
 int vector_add_main(int argc, char** argv);
