@@ -42,6 +42,9 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
         continue;
       }
       for (const std::string& uuid : options.gpu_uuids) watch(**nvml, *set, uuid);
+      post([this] {
+        if (events.watching) events.watching();
+      });
       Result<> end = wait(**nvml, *set, backoff);
       (*nvml)->free_event_set(*set);
       if (end) break;

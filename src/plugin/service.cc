@@ -58,6 +58,7 @@ struct Service::Impl {
     Plan plan;
     CdiOutcome cdi;
     bool nvml_missing = false;
+    bool watching = false;
     std::vector<std::unique_ptr<PluginServer>> servers;
     std::vector<Handle> registrations;
     std::unique_ptr<HealthWatch> watch;
@@ -296,6 +297,7 @@ struct Service::Impl {
     HealthWatchEvents events;
     events.event = [this](const HealthEvent& event) { on_event(event); };
     events.lost = [this](const std::string& gpu, const std::string& why) { on_lost(gpu, why); };
+    events.watching = [this] { run->watching = true; };
     events.mig_changed = [this] { restart_soon("the MIG configuration changed"); };
     run->watch = std::make_unique<HealthWatch>(loop, std::move(watch), std::move(events));
     schedule_recovery();
@@ -379,6 +381,9 @@ void Service::reload() {
   impl_->restart("asked to reload");
 }
 
+bool Service::watching() const {
+  return impl_->run && impl_->run->watching;
+}
 std::vector<std::string> Service::registered() const {
   return impl_->registered_now;
 }

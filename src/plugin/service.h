@@ -41,6 +41,8 @@ class Service {
 
   // For tests and status: resources that are registered now.
   std::vector<std::string> registered() const;
+  // Whether the GPUs' events are being waited for.
+  bool watching() const;
   struct Impl;
 
  private:
