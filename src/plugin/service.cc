@@ -22,7 +22,6 @@ namespace {
 
 using sharing::Settings;
 
-constexpr Duration kDebounce = 1s;
 constexpr Duration kMpsCommandLimit = 10s;
 
 // Which file a path names now: a socket that was removed and made again is another one, even with the same
@@ -253,10 +252,10 @@ struct Service::Impl {
     }
   }
 
-  // At once, unless the last start is less than a second ago.
+  // At once, unless the last start was just now.
   void restart_soon(const char* why) {
     if (pending) return;
-    Duration wait = std::max(Duration(0), last_start + kDebounce - loop.elapsed());
+    Duration wait = std::max(Duration(0), last_start + options.debounce - loop.elapsed());
     pending = loop.after(wait, [this, why] {
       pending.reset();
       restart(why);

@@ -24,6 +24,7 @@ struct ServiceOptions {
   std::string mps_control = "/usr/bin/nvidia-cuda-mps-control";
   std::filesystem::path cdi_dir = "/var/run/cdi";
   Duration retry = 30s;       // after a start that failed in a way that may pass
+  Duration debounce = 1s;     // two restarts for the kubelet's sake are at least this far apart
   Duration nvml_retry = 60s;  // without a driver and with fail-on-init-error=false
 };
 

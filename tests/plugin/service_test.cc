@@ -73,10 +73,13 @@ class Watcher {
   std::thread thread_;
 };
 
+// One node with four GPUs and a driver for the whole suite; each test has a kubelet's folder of its own.
 class ServicePlugin : public ::testing::Test {
  protected:
-  void SetUp() override {
+  static void SetUpTestSuite() {
+    node_ = std::make_unique<TempDir>();
     ::setenv("GPUOP_KERNEL_ROOT", kernel().c_str(), 1);
+    ::setenv("GPUOP_SIM_DEV", hardware_nodes().c_str(), 1);
     sim::NodeHardware hardware;
     hardware.model = "A100-SXM4-80GB";
     hardware.count = 4;
@@ -91,22 +94,29 @@ class ServicePlugin : public ::testing::Test {
     install.sim_dir = BUILD_ROOT "/sim";
     auto installed = sim::preinstall_driver(install);
     ASSERT_TRUE(installed) << installed.error().text();
-    ASSERT_TRUE(make_dirs(driver() / "dev"));
-    auto nodes = sim::make_device_nodes(kernel(), driver() / "dev");
+    ASSERT_TRUE(make_dirs(driver() / "dev") && make_dirs(hardware_nodes()));
+    auto nodes = sim::make_device_nodes(kernel(), hardware_nodes());
     ASSERT_TRUE(nodes) << nodes.error().text();
+  }
+  static void TearDownTestSuite() {
+    ::unsetenv("GPUOP_KERNEL_ROOT");
+    ::unsetenv("GPUOP_SIM_DEV");
+    node_.reset();
+  }
+  void SetUp() override {
+    ASSERT_TRUE(sim::make_device_nodes(kernel(), driver() / "dev"));
     ASSERT_EQ(state_.open(sim::state_path(driver(), kVersion)), sim::StateFault::kNone);
+    force("", 0);
     ASSERT_TRUE(make_dirs(plugins()));
     for (std::uint32_t i = 0; i < 4; ++i) uuids_.emplace_back(state_.read()->gpus[i].board.uuid);
     env_["DRIVER_ROOT_CTR_PATH"] = driver();
     env_["KUBELET_SOCKET"] = socket();
   }
-  void TearDown() override {
-    service_.reset();
-    ::unsetenv("GPUOP_KERNEL_ROOT");
-  }
 
-  fs::path kernel() const { return dir_.path() / "kernel"; }
-  fs::path driver() const { return dir_.path() / "driver"; }
+  static fs::path kernel() { return node_->path() / "kernel"; }
+  static fs::path driver() { return node_->path() / "driver"; }
+  // What the fake NVML looks for, apart from what containers are given.
+  static fs::path hardware_nodes() { return node_->path() / "nodes"; }
   fs::path plugins() const { return dir_.path() / "plugins"; }
   fs::path socket() const { return plugins() / "kubelet.sock"; }
 
@@ -120,6 +130,7 @@ class ServicePlugin : public ::testing::Test {
     options.plugin_dir = plugins();
     options.cdi_dir = dir_.path() / "cdi";
     options.nvml_retry = 50ms;
+    options.debounce = 20ms;
     service_ =
         std::make_unique<Service>(loop_, options, [this](const Error& error) { fatal_ = error.text(); });
     return service_->start();
@@ -165,6 +176,7 @@ class ServicePlugin : public ::testing::Test {
     return answer;
   }
 
+  static inline std::unique_ptr<TempDir> node_;
   TempDir dir_;
   Loop loop_;
   sim::StateFile state_;
@@ -250,6 +262,7 @@ TEST_F(device_plugin_service, case02_numa_nodes) {
   auto started = start();
   ASSERT_FALSE(started);
   EXPECT_NE(started.error().text().find("numa_node"), std::string::npos);
+  ASSERT_TRUE(set_node("0\n"));
 }
 
 TEST_F(device_plugin_service, case03_kubelet_restarts) {
