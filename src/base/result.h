@@ -64,8 +64,8 @@ inline std::unexpected<Error> fail(Error error) {
 Error errno_error(std::string_view doing, int err);
 
 namespace detail {
-template <class T>
-T take(std::expected<T, Error>&& r) {
+template <class T, class E>
+T take(std::expected<T, E>&& r) {
   if constexpr (!std::is_void_v<T>) return std::move(*r);
 }
 }  // namespace detail

@@ -1,0 +1,222 @@
+// /api and /apis: which resources exist (kubernetes-api.md §2).
+#include <algorithm>
+
+#include "base/text.h"
+#include "cluster/apiserver/server.h"
+
+namespace gpuop::cluster::api {
+
+namespace {
+
+constexpr std::string_view kAggregated =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+JsonArray texts(const std::vector<std::string>& items) {
+  JsonArray out;
+  for (const std::string& item : items) out.push_back(Json(item));
+  return out;
+}
+
+JsonObject kind_of(std::string_view group, std::string_view version, std::string_view kind) {
+  return JsonObject{{"group", group}, {"version", version}, {"kind", kind}};
+}
+
+struct Version {
+  std::string name;
+  std::vector<TypePtr> types;
+};
+struct Group {
+  std::string name;
+  std::vector<Version> versions;
+};
+
+// "v1" before "v1beta1" before "v1alpha1"; higher numbers first.
+int rank(std::string_view version) {
+  int base = version.find("alpha") != std::string_view::npos  ? 0
+             : version.find("beta") != std::string_view::npos ? 1
+                                                              : 2;
+  int number = 0;
+  for (std::size_t i = 1; i < version.size() && std::isdigit(static_cast<unsigned char>(version[i])) != 0;
+       ++i)
+    number = std::min(number * 10 + (version[i] - '0'), 1000);
+  return base * 10000 + number;
+}
+
+std::vector<Group> groups_of(const std::vector<TypePtr>& types) {
+  std::vector<Group> groups;
+  for (const TypePtr& type : types) {
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.name == type->group; });
+    if (group == groups.end()) group = groups.insert(groups.end(), Group{type->group, {}});
+    auto version = std::find_if(group->versions.begin(), group->versions.end(),
+                                [&](const Version& v) { return v.name == type->version; });
+    if (version == group->versions.end())
+      version = group->versions.insert(group->versions.end(), Version{type->version, {}});
+    version->types.push_back(type);
+  }
+  for (Group& group : groups)
+    std::stable_sort(group.versions.begin(), group.versions.end(),
+                     [](const Version& a, const Version& b) { return rank(a.name) > rank(b.name); });
+  return groups;
+}
+
+JsonObject aggregated_resource(const ResourceType& type) {
+  JsonObject out{{"resource", type.plural},
+                 {"responseKind", kind_of(type.group, type.version, type.kind)},
+                 {"scope", type.namespaced ? "Namespaced" : "Cluster"},
+                 {"singularResource", type.singular},
+                 {"verbs", texts(type.verbs)}};
+  if (!type.short_names.empty()) out["shortNames"] = texts(type.short_names);
+  if (!type.categories.empty()) out["categories"] = texts(type.categories);
+  JsonArray subs;
+  for (const Subresource& sub : type.subresources)
+    subs.push_back(JsonObject{{"subresource", sub.name},
+                              {"responseKind", kind_of(sub.group, sub.version, sub.kind)},
+                              {"acceptedTypes", JsonArray()},
+                              {"verbs", texts(sub.verbs)}});
+  if (!subs.empty()) out["subresources"] = std::move(subs);
+  return out;
+}
+
+Json aggregated_list(const std::vector<Group>& groups, bool core) {
+  JsonArray items;
+  for (const Group& group : groups) {
+    if (group.name.empty() != core) continue;
+    JsonArray versions;
+    for (const Version& version : group.versions) {
+      JsonArray resources;
+      for (const TypePtr& type : version.types) resources.push_back(aggregated_resource(*type));
+      versions.push_back(JsonObject{
+          {"version", version.name}, {"resources", std::move(resources)}, {"freshness", "Current"}});
+    }
+    items.push_back(JsonObject{{"metadata", JsonObject{{"name", group.name}, {"creationTimestamp", nullptr}}},
+                               {"versions", std::move(versions)}});
+  }
+  return JsonObject{{"kind", "APIGroupDiscoveryList"},
+                    {"apiVersion", "apidiscovery.k8s.io/v2"},
+                    {"metadata", JsonObject()},
+                    {"items", std::move(items)}};
+}
+
+JsonObject legacy_resource(std::string name, const ResourceType& type, std::string_view kind,
+                           const std::vector<std::string>& verbs) {
+  return JsonObject{{"name", std::move(name)},
+                    {"singularName", ""},
+                    {"namespaced", type.namespaced},
+                    {"kind", kind},
+                    {"verbs", texts(verbs)}};
+}
+
+Json legacy_list(const std::string& api_version, const Version& version) {
+  JsonArray resources;
+  for (const TypePtr& type : version.types) {
+    JsonObject entry = legacy_resource(type->plural, *type, type->kind, type->verbs);
+    entry["singularName"] = type->singular;
+    if (!type->short_names.empty()) entry["shortNames"] = texts(type->short_names);
+    if (!type->categories.empty()) entry["categories"] = texts(type->categories);
+    entry["storageVersionHash"] = base64_encode(sha256_hex(type->store + type->kind).substr(0, 8));
+    resources.push_back(std::move(entry));
+    for (const Subresource& sub : type->subresources) {
+      JsonObject below = legacy_resource(type->plural + "/" + sub.name, *type, sub.kind, sub.verbs);
+      if (sub.group != type->group || sub.version != type->version) {
+        below["group"] = sub.group;
+        below["version"] = sub.version;
+      }
+      resources.push_back(std::move(below));
+    }
+  }
+  return JsonObject{{"kind", "APIResourceList"},
+                    {"apiVersion", "v1"},
+                    {"groupVersion", api_version},
+                    {"resources", std::move(resources)}};
+}
+
+JsonObject legacy_group(const Group& group) {
+  JsonArray versions;
+  auto entry = [&](const std::string& version) {
+    return JsonObject{{"groupVersion", group.name + "/" + version}, {"version", version}};
+  };
+  for (const Version& version : group.versions) versions.push_back(entry(version.name));
+  return JsonObject{{"name", group.name},
+                    {"versions", std::move(versions)},
+                    {"preferredVersion", entry(group.versions[0].name)}};
+}
+
+bool wants_aggregated(std::string_view accept) {
+  return accept.find("as=APIGroupDiscoveryList") != std::string_view::npos &&
+         accept.find("v=v2") != std::string_view::npos;
+}
+
+}  // namespace
+
+void Server::discover(const CallPtr& call) {
+  const std::string& method = call->http.method;
+  std::vector<std::string> parts;
+  for (std::string& part : split(call->http.path, '/'))
+    if (!part.empty()) parts.push_back(std::move(part));
+  std::vector<Group> groups = groups_of(all_types());
+  bool core = !parts.empty() && parts[0] == "api";
+  bool known = parts.empty() || core || parts[0] == "apis";
+  if (!known || parts.size() > 3) return respond_status(call, no_such_path().error());
+  if (method != "GET")
+    return respond_status(call, (parts.size() > 2 ? no_such_path() : method_not_allowed()).error());
+  if (parts.empty()) {
+    JsonArray paths{"/api", "/api/v1", "/apis"};
+    for (const Group& group : groups) {
+      if (group.name.empty()) continue;
+      paths.push_back(Json("/apis/" + group.name));
+      for (const Version& version : group.versions)
+        paths.push_back(Json("/apis/" + group.name + "/" + version.name));
+    }
+    for (std::string_view path : {"/healthz", "/livez", "/openapi/v3", "/readyz", "/version"})
+      paths.push_back(Json(path));
+    return respond_json(call, 200, JsonObject{{"paths", std::move(paths)}});
+  }
+  if (parts.size() == 1 && wants_aggregated(call->http.header("Accept"))) {
+    HttpResponse response;
+    response.body = to_text(aggregated_list(groups, core));
+    std::string tag = "\"" + sha256_hex(response.body).substr(0, 32) + "\"";
+    response.headers["ETag"] = tag;
+    response.headers["Vary"] = "Accept";
+    if (call->http.header("If-None-Match") == tag) {
+      response.status = 304;
+      response.body.clear();
+    } else {
+      response.headers["Content-Type"] = std::string(kAggregated);
+    }
+    return respond(call, std::move(response));
+  }
+  if (core && parts.size() == 1)
+    return respond_json(call, 200,
+                        JsonObject{{"kind", "APIVersions"},
+                                   {"versions", JsonArray{"v1"}},
+                                   {"serverAddressByClientCIDRs", JsonArray()}});
+  if (core) {
+    for (const Group& group : groups)
+      if (group.name.empty() && parts.size() == 2 && parts[1] == "v1")
+        return respond_json(call, 200, legacy_list("v1", group.versions[0]));
+    return respond_status(call, no_such_path().error());
+  }
+  if (parts.size() == 1) {
+    JsonArray list;
+    for (const Group& group : groups)
+      if (!group.name.empty()) list.push_back(legacy_group(group));
+    return respond_json(
+        call, 200, JsonObject{{"kind", "APIGroupList"}, {"apiVersion", "v1"}, {"groups", std::move(list)}});
+  }
+  for (const Group& group : groups) {
+    if (group.name.empty() || group.name != parts[1]) continue;
+    if (parts.size() == 2) {
+      JsonObject body = legacy_group(group);
+      body["kind"] = "APIGroup";
+      body["apiVersion"] = "v1";
+      return respond_json(call, 200, std::move(body));
+    }
+    for (const Version& version : group.versions)
+      if (version.name == parts[2])
+        return respond_json(call, 200, legacy_list(group.name + "/" + version.name, version));
+  }
+  respond_status(call, no_such_path().error());
+}
+
+}  // namespace gpuop::cluster::api

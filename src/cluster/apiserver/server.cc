@@ -1,0 +1,447 @@
+#include "cluster/apiserver/server.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/text.h"
+#include "cluster/apiserver/watch.h"
+#include "kube/object.h"
+
+namespace gpuop::cluster::api {
+
+namespace {
+
+constexpr std::size_t kBodyLimit = 3145728;
+
+std::uint64_t start_seed(std::uint64_t asked) {
+  if (asked != 0) return asked;
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32) ^ device();
+}
+
+bool is_health(std::string_view path) {
+  for (std::string_view root : {"/healthz", "/livez", "/readyz"})
+    if (path == root || (path.starts_with(root) && path[root.size()] == '/')) return true;
+  return false;
+}
+
+std::string warning_header(const std::vector<std::string>& warnings) {
+  std::string text;
+  for (const std::string& warning : warnings) {
+    if (!text.empty()) text += ", ";
+    text += "299 - \"" + replace_all(replace_all(warning, "\\", "\\\\"), "\"", "\\\"") + "\"";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view Call::param(std::string_view key) const {
+  for (const auto& [name, value] : query)
+    if (name == key) return value;
+  return {};
+}
+bool Call::has_param(std::string_view key) const {
+  return std::any_of(query.begin(), query.end(), [&](const auto& pair) { return pair.first == key; });
+}
+bool Call::flag(std::string_view key) const {
+  std::string_view value = param(key);
+  return value == "true" || value == "1";
+}
+
+// splitmix64: small, and good enough for names that must differ.
+std::uint64_t Random::next() {
+  state_ += 0x9e3779b97f4a7c15ULL;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+std::string Random::uuid() {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string text = "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx";
+  std::uint64_t bits = 0;
+  int left = 0;
+  for (char& c : text) {
+    if (c != 'x' && c != 'y') continue;
+    if (left == 0) {
+      bits = next();
+      left = 16;
+    }
+    c = c == 'x' ? kHex[bits & 15] : kHex[8 + (bits & 3)];
+    bits >>= 4;
+    --left;
+  }
+  return text;
+}
+
+std::string Random::suffix(int length) {
+  static constexpr std::string_view kLetters = "bcdfghjklmnpqrstvwxz2456789";
+  std::string text;
+  for (int i = 0; i < length; ++i) text.push_back(kLetters[next() % kLetters.size()]);
+  return text;
+}
+
+Server::Server(Loop& on, ApiServerOptions with)
+    : loop(on),
+      options(std::move(with)),
+      store(options.history_events),
+      random(start_seed(options.seed)),
+      signer(options.service_account_key_pem) {
+  builtins = builtin_types();
+  for (const TypePtr& type : builtins) types[{type->group, type->version, type->plural}] = type;
+}
+
+void Server::start() {
+  bootstrap();
+}
+
+void Server::stop() {
+  stopped = true;
+  std::vector<WatchStream*> open(streams.begin(), streams.end());
+  for (WatchStream* stream : open) stream->finish();
+}
+
+std::string Server::now_text() const {
+  return format_time(now());
+}
+
+TypePtr Server::find_type(std::string_view group, std::string_view version, std::string_view plural) const {
+  auto found = types.find({str(group), str(version), str(plural)});
+  return found == types.end() ? nullptr : found->second;
+}
+
+TypePtr Server::find_kind(std::string_view group, std::string_view kind) const {
+  for (const auto& [key, type] : types)
+    if (key.group == group && type->kind == kind) return type;
+  return nullptr;
+}
+
+std::vector<TypePtr> Server::all_types() const {
+  std::vector<TypePtr> all = builtins;
+  for (const auto& [key, type] : types)
+    if (type->custom) all.push_back(type);
+  return all;
+}
+
+// --- answers
+// -------------------------------------------------------------------------------------------------
+
+void Server::respond(const CallPtr& call, HttpResponse response) {
+  response.headers.emplace("Cache-Control", "no-cache, private");
+  response.headers.emplace("Audit-Id", std::to_string(++audit));
+  if (!call->warnings.empty()) response.headers["Warning"] = warning_header(call->warnings);
+  call->out->send(std::move(response));
+}
+
+void Server::respond_json(const CallPtr& call, int code, const Json& body) {
+  HttpResponse response;
+  response.status = code;
+  response.headers["Content-Type"] = "application/json";
+  response.body = to_text(body);
+  respond(call, std::move(response));
+}
+
+void Server::respond_status(const CallPtr& call, const Status& status) {
+  HttpResponse response;
+  response.status = status.code;
+  response.headers["Content-Type"] = "application/json";
+  if (status.code == 429 || (status.retry_after > 0 && status.code >= 500))
+    response.headers["Retry-After"] = std::to_string(std::max(1, status.retry_after));
+  if (status.code == 401 && options.authorization == ApiServerOptions::Authorization::kRbac)
+    response.headers["WWW-Authenticate"] = "Bearer realm=\"kubernetes\"";
+  response.body = to_text(status.json());
+  respond(call, std::move(response));
+}
+
+void Server::respond_object(const CallPtr& call, int code, const ObjectPtr& object) {
+  Answer<View> view = view_of(*call);
+  if (!view) return respond_status(call, view.error());
+  if (view->as == View::As::kObject && (!call->type || presented_as_stored(*call->type, object->value()))) {
+    HttpResponse response;
+    response.status = code;
+    response.headers["Content-Type"] = "application/json";
+    response.body = object->text();
+    return respond(call, std::move(response));
+  }
+  respond_value(call, code, object->value());
+}
+
+void Server::respond_value(const CallPtr& call, int code, const Json& value) {
+  Answer<View> view = view_of(*call);
+  if (!view) return respond_status(call, view.error());
+  const ResourceType& type = *call->type;
+  Json shown = present(type, value);
+  if (view->as == View::As::kMetadata) return respond_json(call, code, partial_metadata(shown));
+  if (view->as == View::As::kObject || get_string(shown, {"kind"}) == "Status" ||
+      (!call->sub.empty() && call->sub != "status"))
+    return respond_json(call, code, shown);
+  JsonObject table{{"kind", "Table"}, {"apiVersion", "meta.k8s.io/v1"}};
+  table["metadata"] = JsonObject{{"resourceVersion", get_string(shown, {"metadata", "resourceVersion"})}};
+  table["columnDefinitions"] = table_columns(type);
+  table["rows"] = JsonArray{table_row(type, shown, view->include, now())};
+  respond_json(call, code, std::move(table));
+}
+
+Answer<View> Server::view_of(const Call& call) const {
+  View view;
+  std::string_view include = call.param("includeObject");
+  view.include = include == "Object" ? View::Include::kObject
+                 : include == "None" ? View::Include::kNone
+                                     : View::Include::kMetadata;
+  std::string_view accept = call.http.header("Accept");
+  if (accept.empty()) return view;
+  // The first choice that can be served wins.
+  bool refused_as = false;
+  for (const std::string& choice : split(accept, ',')) {
+    std::vector<std::string> parts = split(trim(choice), ';');
+    std::string_view media = trim(parts[0]);
+    if (media != "application/json" && media != "*/*" && media != "application/*" &&
+        media != "application/yaml")
+      continue;
+    std::string as;
+    for (const std::string& part : parts)
+      if (trim(part).starts_with("as=")) as = std::string(trim(part).substr(3));
+    if (as.empty()) return view;
+    if (as == "Table") view.as = View::As::kTable;
+    if (as == "PartialObjectMetadata" || as == "PartialObjectMetadataList") view.as = View::As::kMetadata;
+    if (view.as != View::As::kObject) return view;
+    refused_as = true;
+  }
+  return refuse(406, "NotAcceptable",
+                refused_as
+                    ? "the body of the request was in an unknown format - accepted media types include: "
+                      "application/json"
+                    : "only the following media types are accepted: application/json");
+}
+
+// --- the way of a request
+// ------------------------------------------------------------------------------------
+
+void Server::handle(HttpRequest request, std::shared_ptr<HttpResponder> out) {
+  ++requests;
+  auto call = std::make_shared<Call>();
+  call->query = parse_query(request.query);
+  call->http = std::move(request);
+  call->out = std::move(out);
+  if (stopped) {
+    auto away = refuse(503, "ServiceUnavailable", "the server is shutting down");
+    return respond_status(call, away.error());
+  }
+  route(call);
+}
+
+void Server::route(const CallPtr& call) {
+  const std::string& path = call->http.path;
+  if (call->http.body.size() > kBodyLimit) {
+    auto big = refuse(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728");
+    return respond_status(call, big.error());
+  }
+  bool served = false;
+  serve_fixed(call, served);
+  if (served) return;
+  Answer<ApiUser> user = authenticate(*call);
+  if (!user) return respond_status(call, user.error());
+  call->user = std::move(*user);
+  bool parsed = parse_path(*call, path);
+  if (!parsed || !call->type) {
+    if (!allowed_path(call->user, to_lower(call->http.method), path)) {
+      auto no = refuse(403, "Forbidden",
+                       "forbidden: User \"" + call->user.name + "\" cannot " + to_lower(call->http.method) +
+                           " path \"" + path + "\"");
+      return respond_status(call, no.error());
+    }
+    return path.starts_with("/openapi/") ? openapi(call) : discover(call);
+  }
+  Answer<> may = authorize(*call);
+  if (!may) return respond_status(call, may.error());
+  dispatch(call);
+}
+
+// What needs no credentials.
+void Server::serve_fixed(const CallPtr& call, bool& served) {
+  const std::string& path = call->http.path;
+  if (is_health(path)) {
+    served = true;
+    std::string text = "ok";
+    if (call->has_param("verbose"))
+      text = "[+]ping ok\n[+]store ok\n" + path.substr(1, path.find('/', 1) - 1) + " check passed\n";
+    return respond(call, HttpResponse::text(200, std::move(text)));
+  }
+  if (path != "/version" && path != "/version/") return;
+  served = true;
+  std::vector<std::string> parts = split(options.git_version, '.');
+  std::string major = parts[0].starts_with("v") ? parts[0].substr(1) : parts[0];
+#if defined(__aarch64__)
+  constexpr std::string_view kPlatform = "linux/arm64";
+#else
+  constexpr std::string_view kPlatform = "linux/amd64";
+#endif
+  respond_json(call, 200,
+               JsonObject{{"major", major},
+                          {"minor", parts.size() > 1 ? parts[1] : "0"},
+                          {"gitVersion", options.git_version},
+                          {"gitCommit", "embedded"},
+                          {"gitTreeState", "clean"},
+                          {"buildDate", "2025-01-01T00:00:00Z"},
+                          {"goVersion", "none"},
+                          {"compiler", "gc"},
+                          {"platform", kPlatform}});
+}
+
+bool Server::parse_path(Call& call, std::string_view path) const {
+  std::vector<std::string> parts;
+  for (std::string& part : split(path, '/'))
+    if (!part.empty()) parts.push_back(url_decode(part));
+  if (parts.empty()) return false;
+  std::string group;
+  std::string version;
+  std::size_t at = 0;
+  if (parts[0] == "api" && parts.size() > 2) {
+    version = parts[1];
+    at = 2;
+  } else if (parts[0] == "apis" && parts.size() > 3) {
+    group = parts[1];
+    version = parts[2];
+    at = 3;
+  } else {
+    return false;
+  }
+  std::vector<std::string> rest(parts.begin() + static_cast<std::ptrdiff_t>(at), parts.end());
+  bool own_sub = group.empty() && rest.size() == 3 && (rest[2] == "status" || rest[2] == "finalize");
+  if (rest[0] == "namespaces" && rest.size() > 2 && !own_sub) {
+    call.ns = rest[1];
+    rest.erase(rest.begin(), rest.begin() + 2);
+  }
+  if (rest.size() > 3 && !(rest.size() > 2 && rest[2] == "proxy")) return false;
+  call.type = find_type(group, version, rest[0]);
+  if (!call.type || (!call.type->namespaced && !call.ns.empty())) {
+    call.type = nullptr;
+    return false;
+  }
+  if (rest.size() > 1) call.name = rest[1];
+  if (rest.size() > 2) call.sub = rest[2];
+  if (call.type->kind == "Namespace") call.ns = "";
+  // One namespace's object needs the namespace.
+  if (call.type->namespaced && !call.name.empty() && call.ns.empty()) {
+    call.type = nullptr;
+    return false;
+  }
+  const std::string& method = call.http.method;
+  bool named = !call.name.empty();
+  if (method == "GET") call.verb = named ? "get" : call.flag("watch") ? "watch" : "list";
+  if (method == "POST") call.verb = "create";
+  if (method == "PUT") call.verb = "update";
+  if (method == "PATCH") call.verb = "patch";
+  if (method == "DELETE") call.verb = named ? "delete" : "deletecollection";
+  call.manager = str(call.param("fieldManager"));
+  if (call.manager.empty()) call.manager = user_agent_manager(call.http.header("User-Agent"));
+  std::string_view validation = call.param("fieldValidation");
+  call.validation = validation == "Strict"   ? FieldValidation::kStrict
+                    : validation == "Ignore" ? FieldValidation::kIgnore
+                                             : FieldValidation::kWarn;
+  return true;
+}
+
+void Server::dispatch(const CallPtr& call) {
+  if (call->has_param("dryRun")) {
+    if (call->param("dryRun") != "All") {
+      FieldErrors errors{unsupported("dryRun", Json(call->param("dryRun")), {"All"})};
+      auto bad =
+          invalid_object("meta.k8s.io", call->verb == "patch" ? "PatchOptions" : "CreateOptions", "", errors);
+      return respond_status(call, bad.error());
+    }
+    call->dry_run = true;
+  }
+  std::string_view validation = call->param("fieldValidation");
+  if (!validation.empty() && validation != "Strict" && validation != "Warn" && validation != "Ignore") {
+    FieldErrors errors{unsupported("fieldValidation", Json(validation), {"Ignore", "Strict", "Warn"})};
+    auto bad = invalid_object("meta.k8s.io", "CreateOptions", "", errors);
+    return respond_status(call, bad.error());
+  }
+  if (call->type->create_only) {
+    if (call->verb != "create" || !call->name.empty())
+      return respond_status(call, method_not_allowed().error());
+    return review(call);
+  }
+  if (!call->sub.empty() && call->sub != "status") return subresource(call);
+  if (call->sub == "status") {
+    if (!call->type->has_status) return respond_status(call, no_such_path().error());
+    if (call->verb != "get" && call->verb != "update" && call->verb != "patch")
+      return respond_status(call, method_not_allowed().error());
+  }
+  bool named = !call->name.empty();
+  if (call->verb == "get") return get(call);
+  if (call->verb == "list") return list(call);
+  if (call->verb == "watch") return watch(call);
+  if (call->verb == "create" && !named && call->type->namespaced == !call->ns.empty())
+    return create_request(call);
+  if (call->verb == "update" && named) return update_request(call);
+  if (call->verb == "patch" && named) return patch_request(call);
+  if (call->verb == "delete") return delete_request(call);
+  if (call->verb == "deletecollection" && call->type->kind != "Namespace" &&
+      call->type->namespaced == !call->ns.empty())
+    return delete_collection_request(call);
+  respond_status(call, method_not_allowed().error());
+}
+
+Call Server::internal_call(const TypePtr& type, std::string_view ns, std::string_view name) const {
+  Call call;
+  call.type = type;
+  call.ns = std::string(ns);
+  call.name = std::string(name);
+  call.user = {"system:apiserver", "", {"system:masters"}};
+  call.manager = "kube-apiserver";
+  call.validation = FieldValidation::kIgnore;
+  return call;
+}
+
+ObjectPtr Server::stored(const ResourceType& type, std::string_view ns, std::string_view name) {
+  return store.collection(type.store).get(make_key(type.namespaced ? ns : std::string_view(), name));
+}
+
+}  // namespace gpuop::cluster::api
+
+namespace gpuop::cluster {
+
+struct ApiServer::Impl {
+  std::shared_ptr<api::Server> server;
+};
+
+ApiServer::ApiServer(Loop& loop, ApiServerOptions options)
+    : impl_(new Impl{std::make_shared<api::Server>(loop, std::move(options))}) {
+  impl_->server->start();
+}
+ApiServer::~ApiServer() {
+  impl_->server->stop();
+}
+
+HttpHandler ApiServer::handler() {
+  return [server = std::weak_ptr<api::Server>(impl_->server)](HttpRequest request,
+                                                              std::shared_ptr<HttpResponder> out) {
+    if (auto alive = server.lock()) return alive->handle(std::move(request), std::move(out));
+    out->send(HttpResponse::text(503, "the API server is gone\n"));
+  };
+}
+std::uint64_t ApiServer::resource_version() const {
+  return impl_->server->store.version();
+}
+void ApiServer::compact() {
+  impl_->server->store.compact();
+}
+void ApiServer::cut_watches() {
+  std::vector<api::WatchStream*> open(impl_->server->streams.begin(), impl_->server->streams.end());
+  for (api::WatchStream* stream : open) stream->cut();
+}
+std::size_t ApiServer::object_count() const {
+  return impl_->server->store.object_count();
+}
+std::size_t ApiServer::watch_count() const {
+  return impl_->server->streams.size();
+}
+std::uint64_t ApiServer::request_count() const {
+  return impl_->server->requests;
+}
+
+}  // namespace gpuop::cluster

@@ -1,0 +1,42 @@
+// One open watch: events of a collection to one client (kubernetes-api.md §7.2).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cluster/apiserver/server.h"
+
+namespace gpuop::cluster::api {
+
+class WatchStream : public Listener, public std::enable_shared_from_this<WatchStream> {
+ public:
+  WatchStream(std::shared_ptr<Server> server, CallPtr call, Selection selection, View view, bool bookmarks);
+  ~WatchStream() override;
+
+  // Opens the answer; `initial`: sends the current objects first; `end_mark`: then the bookmark that says so.
+  void open(bool initial, bool end_mark, std::uint64_t since);
+  void changed(const Change& change) override;
+  void gone() override { finish(); }
+  void finish();  // with the terminating chunk
+  void cut();     // as a broken connection
+
+ private:
+  void close(bool cleanly);
+  void send(std::string_view type, const ObjectPtr& object);
+  void send_error(const Status& status);
+  void bookmark(bool initial_end);
+  void arm_bookmarks();
+
+  std::shared_ptr<Server> server_;
+  CallPtr call_;
+  Selection selection_;
+  View view_;
+  std::string route_;
+  bool bookmarks_;
+  bool open_ = false;
+  bool columns_sent_ = false;
+  std::uint64_t sent_ = 0;  // newest version that the client knows of
+  Handle timeout_, mark_, last_mark_;
+};
+
+}  // namespace gpuop::cluster::api

@@ -1,0 +1,450 @@
+// Create, update and delete (kubernetes-api.md §6, §10).
+#include <algorithm>
+
+#include "base/text.h"
+#include "cluster/apiserver/crd.h"
+#include "cluster/apiserver/server.h"
+#include "kube/object.h"
+
+namespace gpuop::cluster::api {
+
+namespace {
+
+constexpr std::size_t kObjectLimit = 1536 * 1024;
+constexpr int kNameTries = 8;
+
+JsonObject& metadata_of(Json& object) {
+  return ensure(object, {"metadata"}).get_object();
+}
+
+// The order in which a client expects to read metadata.
+void set_identity(Json& object, std::string_view uid, std::string_view created) {
+  JsonObject& metadata = metadata_of(object);
+  metadata["uid"] = uid;
+  metadata["creationTimestamp"] = created;
+}
+
+void append(FieldErrors& into, FieldErrors more) {
+  into.insert(into.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+// Whether a change counts for metadata.generation.
+bool content_differs(const ResourceType& type, const Json& old, const Json& object) {
+  bool ignore_status = !type.custom || type.has_status;
+  auto same_but_status = [&](const JsonObject& a, const JsonObject& b) {
+    for (const auto& [key, value] : a) {
+      if (key == "metadata" || (key == "status" && ignore_status)) continue;
+      const Json* other = b.if_contains(key);
+      if (other == nullptr || *other != value) return false;
+    }
+    return true;
+  };
+  return !same_but_status(old.get_object(), object.get_object()) ||
+         !same_but_status(object.get_object(), old.get_object());
+}
+
+void copy_or_erase(JsonObject& to, const JsonObject& from, std::string_view key) {
+  const Json* value = from.if_contains(key);
+  if (value != nullptr) {
+    to[key] = *value;
+  } else {
+    to.erase(key);
+  }
+}
+
+bool has_finalizers(const Json& object) {
+  return !get_array(object, {"metadata", "finalizers"}).empty() ||
+         (get_string(object, {"kind"}) == "Namespace" && !get_array(object, {"spec", "finalizers"}).empty());
+}
+
+Answer<> check_size(const ResourceType& type, std::string_view name, const Json& object) {
+  // Cheap for the many small ones: only texts can be long.
+  if (to_text(object).size() <= kObjectLimit) return {};
+  (void)type;
+  return refuse(413, "RequestEntityTooLarge",
+                "Request entity too large: " + std::string(name) + ": an object may not be more than " +
+                    std::to_string(kObjectLimit) + " bytes");
+}
+
+FieldErrors validate_content(const ResourceType& type, const Json& object, const Json* old) {
+  FieldErrors errors;
+  if (type.custom) {
+    type.custom->schema().validate(object, old, "", true, errors);
+    if (errors.empty()) {
+      type.custom->schema().check_rules(object, old, "", errors);
+    }
+  } else if (old == nullptr) {
+    errors = validate_object(type, object);
+  } else {
+    errors = validate_update(type, *old, object);
+  }
+  return errors;
+}
+
+Json removed_status(const ResourceType& type, const Json& object) {
+  JsonObject details{{"name", kube::name_of(object)}};
+  if (!type.group.empty()) details["group"] = type.group;
+  details["kind"] = type.plural;
+  details["uid"] = kube::uid_of(object);
+  return JsonObject{{"kind", "Status"},
+                    {"apiVersion", "v1"},
+                    {"metadata", JsonObject()},
+                    {"status", "Success"},
+                    {"details", std::move(details)}};
+}
+
+Answer<> check_preconditions(const ResourceType& type, const Json& object, const DeleteOptions& options) {
+  if (!options.uid.empty() && options.uid != kube::uid_of(object))
+    return conflict(type, kube::name_of(object),
+                    "Precondition failed: UID in precondition: " + options.uid +
+                        ", UID in object meta: " + str(kube::uid_of(object)));
+  std::string_view version = get_string(object, {"metadata", "resourceVersion"});
+  if (!options.version.empty() && options.version != version)
+    return conflict(type, kube::name_of(object),
+                    "Precondition failed: ResourceVersion in precondition: " + options.version +
+                        ", ResourceVersion in object meta: " + str(version));
+  return {};
+}
+
+// The finalizer that a propagation policy asks the garbage collector to work on.
+void mark_propagation(Json& object, const std::string& policy) {
+  JsonArray finalizers;
+  for (const Json& entry : get_array(object, {"metadata", "finalizers"}))
+    if (as_text(entry) != "orphan" && as_text(entry) != "foregroundDeletion") finalizers.push_back(entry);
+  if (policy == "Orphan") finalizers.push_back("orphan");
+  if (policy == "Foreground") finalizers.push_back("foregroundDeletion");
+  if (finalizers.empty()) {
+    gpuop::remove(object, {"metadata", "finalizers"});
+  } else {
+    set(object, {"metadata", "finalizers"}, std::move(finalizers));
+  }
+}
+
+std::int64_t grace_of(const Json& pod, const DeleteOptions& options) {
+  std::string_view phase = get_string(pod, {"status", "phase"});
+  if (get_string(pod, {"spec", "nodeName"}).empty() || phase == "Succeeded" || phase == "Failed") return 0;
+  std::int64_t grace = options.grace.value_or(get_int(pod, {"spec", "terminationGracePeriodSeconds"}, 30));
+  return grace < 0 ? 1 : grace;
+}
+
+}  // namespace
+
+// --- create
+// ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+Answer<> place_in_namespace(Server& server, Call& call, Json& object) {
+  const ResourceType& type = *call.type;
+  JsonObject& metadata = metadata_of(object);
+  std::string_view given = kube::namespace_of(object);
+  if (!type.namespaced) {
+    metadata.erase("namespace");
+    return {};
+  }
+  if (!given.empty() && given != call.ns)
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request");
+  metadata["namespace"] = call.ns;
+  ObjectPtr space = server.store.collection("/namespaces").get(call.ns);
+  if (!space) {
+    ResourceType namespaces;
+    namespaces.plural = "namespaces";
+    return not_found(namespaces, call.ns);
+  }
+  if (!has(space->value(), {"metadata", "deletionTimestamp"})) return {};
+  Refusal no =
+      forbidden(type, kube::name_of(object),
+                "unable to create new content in namespace " + call.ns + " because it is being terminated");
+  no.error().causes.push_back(
+      {"NamespaceTerminating", "namespace " + call.ns + " is being terminated", "metadata.namespace"});
+  return no;
+}
+
+Answer<> give_name(Server& server, Call& call, Json& object) {
+  JsonObject& metadata = metadata_of(object);
+  std::string base = str(get_string(object, {"metadata", "generateName"}));
+  if (!kube::name_of(object).empty() || base.empty()) return {};
+  if (base.size() > 58) base.resize(58);
+  for (int i = 0; i < kNameTries; ++i) {
+    std::string name = base + server.random.suffix(5);
+    if (server.stored(*call.type, call.ns, name)) continue;
+    metadata["name"] = name;
+    return {};
+  }
+  return already_exists(*call.type, base);
+}
+
+}  // namespace
+
+Answer<ObjectPtr> Server::create(Call& call, Json object) {
+  const ResourceType& type = *call.type;
+  JsonObject& metadata = metadata_of(object);
+  std::string_view version = get_string(object, {"metadata", "resourceVersion"});
+  if (!version.empty() && version != "0")
+    return bad_request("resourceVersion should not be set on objects to be created");
+  for (std::string_view key : {"resourceVersion", "selfLink", "deletionTimestamp",
+                               "deletionGracePeriodSeconds", "generation", "uid", "creationTimestamp"})
+    metadata.erase(key);
+  TRY(place_in_namespace(*this, call, object));
+  TRY(give_name(*this, call, object));
+  set_identity(object, random.uuid(), now_text());
+  if (type.has_generation) metadata["generation"] = 1;
+  // A kubelet registers its node with the status.
+  if (type.has_status && type.kind != "Node") object.get_object().erase("status");
+  if (type.group == "events.k8s.io") object = event_to_stored(object);
+  if (type.custom) {
+    type.custom->schema().apply_defaults(object);
+  } else {
+    default_object(type, object);
+  }
+  std::string name = str(kube::name_of(object));
+  FieldErrors errors = validate_metadata(type, object);
+  if (!errors.empty()) return invalid_object(type, name, std::move(errors));
+  std::string key = make_key(type.namespaced ? call.ns : "", name);
+  if (store.collection(type.store).get(key)) return already_exists(type, name);
+  TRY(admit_create(call, object));
+  errors = validate_content(type, object, nullptr);
+  if (!errors.empty()) return invalid_object(type, name, std::move(errors));
+  if (call.http.body.size() > kObjectLimit) TRY(check_size(type, name, object));
+  track_fields(call, nullptr, object);
+  if (call.dry_run) return std::make_shared<const Object>(std::move(object), 0);
+  ObjectPtr made = store.put(type.store, key, std::move(object), now());
+  created(type, made->value());
+  return made;
+}
+
+void Server::create_request(const CallPtr& call) {
+  const ResourceType& type = *call->type;
+  Answer<Json> raw = body_value(*call, type);
+  if (!raw) return respond_status(call, raw.error());
+  Answer<Json> object = read_object(*call, type, *raw);
+  if (!object) return respond_status(call, object.error());
+  Answer<ObjectPtr> made = create(*call, std::move(*object));
+  if (!made) return respond_status(call, made.error());
+  respond_object(call, 201, *made);
+}
+
+// --- update
+// ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+Answer<> check_identity(const Call& call, const Json& current, const Json& object) {
+  const ResourceType& type = *call.type;
+  std::string_view name = kube::name_of(object);
+  if (name != call.name)
+    return bad_request("the name of the object (" + str(name) + ") does not match the name on the URL (" +
+                       call.name + ")");
+  std::string_view ns = kube::namespace_of(object);
+  if (type.namespaced && !ns.empty() && ns != call.ns)
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request");
+  std::string_view uid = kube::uid_of(object);
+  if (!uid.empty() && uid != kube::uid_of(current))
+    return conflict(type, name,
+                    "Precondition failed: UID in precondition: " + str(uid) +
+                        ", UID in object meta: " + str(kube::uid_of(current)));
+  std::string_view version = get_string(object, {"metadata", "resourceVersion"});
+  if (!version.empty() && version != get_string(current, {"metadata", "resourceVersion"}))
+    return stale(type, name);
+  return {};
+}
+
+// What no writer can change.
+void keep_system_fields(const ResourceType& type, const Json& current, Json& object) {
+  JsonObject& metadata = metadata_of(object);
+  const JsonObject& before = get_object(current, {"metadata"});
+  for (std::string_view key : {"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+                               "generation", "resourceVersion", "generateName"})
+    copy_or_erase(metadata, before, key);
+  metadata.erase("selfLink");
+  if (type.namespaced) copy_or_erase(metadata, before, "namespace");
+}
+
+// A status write takes the status (built-in types: labels and the like too), any other write leaves it.
+void split_status(const Call& call, const Json& current, Json& object) {
+  const ResourceType& type = *call.type;
+  if (!type.has_status) return;
+  if (call.sub != "status") {
+    copy_or_erase(object.get_object(), current.get_object(), "status");
+    return;
+  }
+  Json next = current;
+  copy_or_erase(next.get_object(), object.get_object(), "status");
+  if (!type.custom) {
+    copy_or_erase(next.get_object(), object.get_object(), "metadata");
+  } else if (const Json* fields = find(object, {"metadata", "managedFields"})) {
+    set(next, {"metadata", "managedFields"}, *fields);
+  }
+  object = std::move(next);
+}
+
+}  // namespace
+
+Answer<ObjectPtr> Server::modify(Call& call, const Edit& edit) {
+  const ResourceType& type = *call.type;
+  ObjectPtr before = stored(type, call.ns, call.name);
+  if (!before) return not_found(type, call.name);
+  const Json& current = before->value();
+  Json object = TRY(edit(presented_as_stored(type, current) ? current : present(type, current)));
+  TRY(check_identity(call, current, object));
+  if (type.group == "events.k8s.io") object = event_to_stored(object);
+  keep_system_fields(type, current, object);
+  split_status(call, current, object);
+  if (type.custom) {
+    type.custom->schema().apply_defaults(object);
+  } else {
+    default_object(type, object);
+  }
+  TRY(admit_update(call, current, object));
+  if (object == current) return before;
+  FieldErrors errors = validate_metadata_update(current, object);
+  if (call.sub != "status" || type.custom) append(errors, validate_content(type, object, &current));
+  if (!errors.empty()) return invalid_object(type, call.name, std::move(errors));
+  if (call.http.body.size() > kObjectLimit) TRY(check_size(type, call.name, object));
+  if (type.has_generation && call.sub != "status" && content_differs(type, current, object))
+    metadata_of(object)["generation"] = get_int(current, {"metadata", "generation"}) + 1;
+  track_fields(call, &current, object);
+  if (object == current) return before;
+  if (call.dry_run) return std::make_shared<const Object>(std::move(object), before->version());
+  std::string key = make_key(type.namespaced ? call.ns : "", call.name);
+  bool leaving = has(object, {"metadata", "deletionTimestamp"}) && !has_finalizers(object) &&
+                 get_int(object, {"metadata", "deletionGracePeriodSeconds"}) == 0;
+  if (!leaving) {
+    ObjectPtr made = store.put(type.store, key, std::move(object), now());
+    if (type.kind == "CustomResourceDefinition" && type.group == "apiextensions.k8s.io")
+      load_crd(made->value());
+    return made;
+  }
+  // The last finalizer went: so does the object.
+  auto last = std::make_shared<const Object>(std::move(object), before->version());
+  store.erase(type.store, key, now());
+  erased(type, last->value());
+  return last;
+}
+
+void Server::update_request(const CallPtr& call) {
+  const ResourceType& type = *call->type;
+  Answer<Json> raw = body_value(*call, type);
+  if (!raw) return respond_status(call, raw.error());
+  Answer<Json> object = read_object(*call, type, *raw);
+  if (!object) return respond_status(call, object.error());
+  bool bare = get_string(*object, {"metadata", "resourceVersion"}).empty();
+  if (bare && type.custom && stored(type, call->ns, call->name)) {
+    FieldErrors errors{invalid("metadata.resourceVersion", 0, "must be specified for an update")};
+    return respond_status(call, invalid_object(type, call->name, errors).error());
+  }
+  if (kube::name_of(*object).empty()) set(*object, {"metadata", "name"}, Json(call->name));
+  Answer<ObjectPtr> made = modify(*call, [&](const Json&) -> Answer<Json> { return std::move(*object); });
+  if (!made) return respond_status(call, made.error());
+  respond_object(call, 200, *made);
+}
+
+void Server::patch_request(const CallPtr& call) {
+  std::string_view media = call->http.header("Content-Type");
+  media = trim(media.substr(0, media.find(';')));
+  bool created_now = false;
+  Answer<ObjectPtr> made = refuse(415, "UnsupportedMediaType", "");
+  if (media == "application/apply-patch+yaml") {
+    created_now = !stored(*call->type, call->ns, call->name);
+    made = apply_request(*call);
+  } else {
+    if (call->has_param("force")) {
+      FieldErrors errors{forbidden_field("force", "may not be specified for non-apply patch")};
+      return respond_status(call, invalid_object("meta.k8s.io", "PatchOptions", "", errors).error());
+    }
+    made = modify(*call, [&](const Json& current) { return patched(*call, current); });
+  }
+  if (!made) return respond_status(call, made.error());
+  respond_object(call, created_now ? 201 : 200, *made);
+}
+
+// --- delete
+// ----------------------------------------------------------------------------------------------------
+
+Answer<Server::Removed> Server::remove(Call& call, const DeleteOptions& options) {
+  const ResourceType& type = *call.type;
+  ObjectPtr before = stored(type, call.ns, call.name);
+  if (!before) return not_found(type, call.name);
+  TRY(check_preconditions(type, before->value(), options));
+  bool pod = type.store == "/pods";
+  Json object = before->value();
+  std::int64_t grace = pod ? grace_of(object, options) : 0;
+  if (!options.propagation.empty()) mark_propagation(object, options.propagation);
+  if (type.kind == "CustomResourceDefinition" && !has(object, {"metadata", "deletionTimestamp"})) {
+    ensure(object, {"metadata", "finalizers"});
+    JsonArray finalizers = get_array(object, {"metadata", "finalizers"});
+    finalizers.push_back("customresourcecleanup.apiextensions.k8s.io");
+    set(object, {"metadata", "finalizers"}, std::move(finalizers));
+    kube::set_condition(
+        object, "Terminating", "True", "InstanceDeletionPending",
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon", now_text());
+  }
+  if (type.kind == "Namespace") {
+    std::string_view name = call.name;
+    if (name == "default" || name == "kube-system" || name == "kube-public")
+      return forbidden(type, name, "this namespace may not be deleted");
+  }
+  std::string key = make_key(type.namespaced ? call.ns : "", call.name);
+  bool stays = has_finalizers(object) || grace > 0;
+  if (options.dry_run) return Removed{before, !stays};
+  if (!stays) {
+    ObjectPtr last = store.erase(type.store, key, now());
+    erased(type, last->value());
+    return Removed{last, true};
+  }
+  JsonObject& metadata = metadata_of(object);
+  bool first = !metadata.contains("deletionTimestamp");
+  if (!first && grace >= get_int(object, {"metadata", "deletionGracePeriodSeconds"}) &&
+      object == before->value())
+    return Removed{before, false};
+  if (first || grace < get_int(object, {"metadata", "deletionGracePeriodSeconds"})) {
+    metadata["deletionTimestamp"] = format_time(now() + std::chrono::seconds(grace));
+    metadata["deletionGracePeriodSeconds"] = grace;
+  }
+  if (first && type.has_generation) metadata["generation"] = get_int(object, {"metadata", "generation"}) + 1;
+  if (type.kind == "Namespace") set(object, {"status", "phase"}, "Terminating");
+  ObjectPtr made = store.put(type.store, key, std::move(object), now());
+  if (type.kind == "CustomResourceDefinition") {
+    finish_crd(call.name);
+    ObjectPtr still = stored(type, "", call.name);
+    return Removed{still ? still : made, !still};
+  }
+  return Removed{made, false};
+}
+
+void Server::delete_request(const CallPtr& call) {
+  if (!call->sub.empty()) return respond_status(call, method_not_allowed().error());
+  Answer<DeleteOptions> options = delete_options(*call);
+  if (!options) return respond_status(call, options.error());
+  Answer<Removed> removed = remove(*call, *options);
+  if (!removed) return respond_status(call, removed.error());
+  if (removed->gone && call->type->store != "/pods")
+    return respond_json(call, 200, removed_status(*call->type, removed->object->value()));
+  respond_object(call, 200, removed->object);
+}
+
+void Server::delete_collection_request(const CallPtr& call) {
+  Answer<DeleteOptions> options = delete_options(*call);
+  if (!options) return respond_status(call, options.error());
+  Answer<Selection> selection =
+      Selection::parse(call->ns, call->param("labelSelector"), call->param("fieldSelector"), *call->type);
+  if (!selection) return respond_status(call, selection.error());
+  std::vector<ObjectPtr> doomed;
+  for (const auto& [key, object] : store.collection(call->type->store).objects())
+    if (selection->matches(object->value())) doomed.push_back(object);
+  for (const ObjectPtr& object : doomed) {
+    Call one = internal_call(call->type, kube::namespace_of(object->value()), kube::name_of(object->value()));
+    Answer<Removed> removed = remove(one, *options);
+    if (!removed && removed.error().code != 404) return respond_status(call, removed.error());
+  }
+  respond_json(call, 200,
+               JsonObject{{"kind", "Status"},
+                          {"apiVersion", "v1"},
+                          {"metadata", JsonObject()},
+                          {"status", "Success"},
+                          {"details", JsonObject{{"kind", call->type->plural}}}});
+}
+
+}  // namespace gpuop::cluster::api
