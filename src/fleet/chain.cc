@@ -1,0 +1,334 @@
+#include "fleet/chain.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::fleet {
+namespace {
+
+constexpr std::string_view kValidator = "nvidia-operator-validator";
+
+// The pod of an operand on this node: the newest that is not being deleted.
+const Json* pod_of(const Objects& pods, std::string_view app) {
+  const Json* found = nullptr;
+  for (const auto& pod : pods) {
+    if (kube::label(*pod, "app") != app || has(*pod, {"metadata", "deletionTimestamp"})) continue;
+    if (!found || get_string(*pod, {"metadata", "creationTimestamp"}) >
+                      get_string(*found, {"metadata", "creationTimestamp"})) {
+      found = pod.get();
+    }
+  }
+  return found;
+}
+
+const Json* status_of(const Json& pod, std::string_view container) {
+  for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const auto& status : get_array(pod, {"status", list})) {
+      if (get_string(status, {"name"}) == container) return &status;
+    }
+  }
+  return nullptr;
+}
+
+bool completed(const Json* status) {
+  return status && has(*status, {"state", "terminated"}) &&
+         get_int(*status, {"state", "terminated", "exitCode"}, -1) == 0;
+}
+
+std::string last_line(std::string_view text) {
+  text = trim(text);
+  const auto cut = text.rfind('\n');
+  return std::string(cut == std::string_view::npos ? text : text.substr(cut + 1));
+}
+
+// What went wrong in a container; "" when nothing did.
+std::string fault_of(const Json& status) {
+  const std::string name(get_string(status, {"name"}));
+  const auto waiting = get_string(status, {"state", "waiting", "reason"});
+  if (!waiting.empty() && waiting != "PodInitializing" && waiting != "ContainerCreating") {
+    std::string text = "container " + name + ": " + std::string(waiting);
+    // A crash's own last words say more than the back-off.
+    auto message = last_line(get_string(status, {"lastState", "terminated", "message"}));
+    if (message.empty()) message = std::string(get_string(status, {"state", "waiting", "message"}));
+    return message.empty() ? text : text + ": " + message;
+  }
+  for (std::string_view state : {"state", "lastState"}) {
+    const auto code = get_int(status, {state, "terminated", "exitCode"}, 0);
+    if (code == 0 || (state == "lastState" && get_bool(status, {"ready"}))) continue;
+    std::string text = "container " + name + " ended with code " + std::to_string(code);
+    const auto message = last_line(get_string(status, {state, "terminated", "message"}));
+    return message.empty() ? text : text + ": " + message;
+  }
+  return {};
+}
+
+std::string pod_fault(const Json& pod) {
+  for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const auto& status : get_array(pod, {"status", list})) {
+      if (std::string fault = fault_of(status); !fault.empty()) {
+        return "pod " + std::string(kube::name_of(pod)) + ": " + fault;
+      }
+    }
+  }
+  const Json* scheduled = kube::condition(pod, "PodScheduled");
+  if (scheduled && get_string(*scheduled, {"status"}) == "False") {
+    return "pod " + std::string(kube::name_of(pod)) + ": " + std::string(get_string(*scheduled, {"message"}));
+  }
+  return {};
+}
+
+bool pod_ready(const Json& pod) {
+  const Json* ready = kube::condition(pod, "Ready");
+  return ready && get_string(*ready, {"status"}) == "True";
+}
+
+std::string deploy_label(const Json& node, std::string_view operand) {
+  return std::string(kube::label(node, "nvidia.com/gpu.deploy." + std::string(operand)));
+}
+
+Stage discovered(const Json& node) {
+  Stage stage{"discovered", StageState::kWorking, ""};
+  const bool present = kube::label(node, "nvidia.com/gpu.present") == "true";
+  const bool labelled = !deploy_label(node, "operator-validator").empty() ||
+                        !deploy_label(node, "device-plugin").empty() ||
+                        kube::label(node, "nvidia.com/gpu.deploy.operands") == "false";
+  if (present && labelled)
+    stage.state = StageState::kDone;
+  else
+    stage.detail = present ? "the operator has not assigned operands yet"
+                           : "waiting for the operator's label nvidia.com/gpu.present";
+  return stage;
+}
+
+// A stage that an init container of the validator's pod proves.
+Stage validated(const std::string& name, const std::string& init, const Json* validator, const Json* worker) {
+  Stage stage{name, StageState::kWorking, ""};
+  if (validator) {
+    const Json* status = status_of(*validator, init);
+    if (completed(status) || pod_ready(*validator)) {
+      stage.state = StageState::kDone;
+      return stage;
+    }
+    if (status && has(*status, {"state", "running"})) stage.detail = "being validated";
+    if (status) {
+      if (std::string fault = fault_of(*status); !fault.empty()) {
+        stage.state = StageState::kFailed;
+        stage.detail = "pod " + std::string(kube::name_of(*validator)) + ": " + fault;
+      }
+    }
+  } else {
+    stage.detail = "pod of " + std::string(kValidator) + " is not there yet";
+  }
+  // The operand's own fault explains more than the validator that waits for it.
+  if (worker) {
+    if (std::string fault = pod_fault(*worker); !fault.empty()) {
+      stage.state = StageState::kFailed;
+      stage.detail = std::move(fault);
+    } else if (!pod_ready(*worker) && stage.detail.empty()) {
+      stage.detail = "pod " + std::string(kube::name_of(*worker)) + " is not ready yet";
+    }
+  }
+  return stage;
+}
+
+Stage operand(const std::string& name, const Json* pod, bool wanted) {
+  Stage stage{name, StageState::kWorking, ""};
+  if (!pod) {
+    stage.state = wanted ? StageState::kWorking : StageState::kOff;
+    if (wanted) stage.detail = "its pod is not there yet";
+    return stage;
+  }
+  if (pod_ready(*pod)) {
+    stage.state = StageState::kDone;
+  } else if (std::string fault = pod_fault(*pod); !fault.empty()) {
+    stage.state = StageState::kFailed;
+    stage.detail = std::move(fault);
+  } else {
+    stage.detail = "pod " + std::string(kube::name_of(*pod)) + " is not ready yet";
+  }
+  return stage;
+}
+
+bool is_gpu_resource(std::string_view name) {
+  return name.starts_with("nvidia.com/gpu") || name.starts_with("nvidia.com/mig-");
+}
+
+void describe_driver(Stage& stage, const Json& node, const Json* driver_pod) {
+  if (stage.state != StageState::kDone) return;
+  stage.detail = driver_pod && pod_ready(*driver_pod) ? "driver container" : "preinstalled";
+  const auto major = kube::label(node, "nvidia.com/cuda.driver-version.full");
+  if (!major.empty()) stage.detail = std::string(major) + ", " + stage.detail;
+}
+
+}  // namespace
+
+std::string_view state_name(StageState state) {
+  switch (state) {
+    case StageState::kDone:
+      return "done";
+    case StageState::kWorking:
+      return "working";
+    case StageState::kWaiting:
+      return "waiting";
+    case StageState::kFailed:
+      return "failed";
+    case StageState::kOff:
+      return "off";
+  }
+  return "";
+}
+
+const Stage* NodeChain::first_broken() const {
+  for (const auto& stage : stages) {
+    if (stage.state != StageState::kDone && stage.state != StageState::kOff) return &stage;
+  }
+  return nullptr;
+}
+
+bool NodeChain::operator==(const NodeChain& other) const {
+  return name == other.name && gpu == other.gpu && ready == other.ready && product == other.product &&
+         allocatable == other.allocatable && stages == other.stages;
+}
+
+NodeChain chain_of(const Json& node, const Objects& pods) {
+  NodeChain chain;
+  chain.name = kube::name_of(node);
+  for (const auto& [key, value] : get_object(node, {"metadata", "labels"})) {
+    const std::string_view name = key;
+    if (name.starts_with("feature.node.kubernetes.io/pci-") && name.find("10de") != std::string_view::npos &&
+        name.ends_with(".present") && as_text(value) == "true") {
+      chain.gpu = true;
+    }
+  }
+  chain.gpu = chain.gpu || kube::label(node, "nvidia.com/gpu.present") == "true";
+  if (!chain.gpu) return chain;
+  const auto product = kube::label(node, "nvidia.com/gpu.product");
+  if (!product.empty()) {
+    chain.product = std::string(kube::label(node, "nvidia.com/gpu.count")) + " × " + std::string(product);
+  }
+  for (const auto& [name, quantity] : get_object(node, {"status", "allocatable"})) {
+    if (is_gpu_resource(name))
+      chain.allocatable[std::string(name)] = kube::parse_quantity(quantity).value_or(0);
+  }
+
+  const Json* validator = pod_of(pods, kValidator);
+  const Json* driver = pod_of(pods, "nvidia-driver-daemonset");
+  const Json* toolkit = pod_of(pods, "nvidia-container-toolkit-daemonset");
+  const Json* plugin = pod_of(pods, "nvidia-device-plugin-daemonset");
+  chain.stages.push_back(discovered(node));
+  chain.stages.push_back(validated("driver", "driver-validation", validator, driver));
+  describe_driver(chain.stages.back(), node, driver);
+  chain.stages.push_back(validated("toolkit", "toolkit-validation", validator, toolkit));
+  chain.stages.push_back(validated("cuda", "cuda-validation", validator, nullptr));
+  Stage advertised = validated("plugin", "plugin-validation", validator, plugin);
+  const bool any = std::any_of(chain.allocatable.begin(), chain.allocatable.end(),
+                               [](const auto& r) { return r.second > 0; });
+  if (advertised.state == StageState::kDone && !any) {
+    advertised.state = StageState::kWorking;
+    advertised.detail = "no GPU resource is allocatable";
+  }
+  if (advertised.state == StageState::kDone) {
+    std::vector<std::string> parts;
+    for (const auto& [name, count] : chain.allocatable) parts.push_back(name + "=" + std::to_string(count));
+    advertised.detail = join(parts, ", ");
+  }
+  chain.stages.push_back(std::move(advertised));
+  chain.stages.push_back(operand("labels", pod_of(pods, "gpu-feature-discovery"),
+                                 deploy_label(node, "gpu-feature-discovery") == "true" && validator));
+  if (chain.stages.back().state == StageState::kDone && product.empty()) {
+    chain.stages.back().state = StageState::kWorking;
+    chain.stages.back().detail = "the node has no label nvidia.com/gpu.product yet";
+  }
+  chain.stages.push_back(operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"),
+                                 deploy_label(node, "dcgm-exporter") == "true" && validator));
+
+  // What stands behind an unfinished stage waits for it, unless it says otherwise itself.
+  bool open = true;
+  for (auto& stage : chain.stages) {
+    if (!open && stage.state == StageState::kWorking) {
+      stage.state = StageState::kWaiting;
+      stage.detail.clear();
+    }
+    if (stage.state != StageState::kDone && stage.state != StageState::kOff) open = false;
+  }
+  chain.ready = open;
+  return chain;
+}
+
+bool ClusterChain::ready() const {
+  bool any = false;
+  for (const auto& node : nodes) {
+    if (!node.gpu) continue;
+    any = true;
+    if (!node.ready) return false;
+  }
+  return any && policy_state == "ready";
+}
+
+ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const Objects& pods) {
+  ClusterChain chain;
+  for (const auto& policy : policies) {
+    const auto state = get_string(*policy, {"status", "state"});
+    if (!chain.policy.empty() && state == "ignored") continue;
+    chain.policy = kube::name_of(*policy);
+    chain.policy_state = state;
+    chain.message.clear();
+    for (const char* type : {"Error", "Ready"}) {
+      const Json* condition = kube::condition(*policy, type);
+      if (condition && !get_string(*condition, {"message"}).empty()) {
+        chain.message = get_string(*condition, {"message"});
+        break;
+      }
+    }
+  }
+  std::map<std::string_view, Objects> by_node;
+  for (const auto& pod : pods) by_node[get_string(*pod, {"spec", "nodeName"})].push_back(pod);
+  for (const auto& node : nodes) chain.nodes.push_back(chain_of(*node, by_node[kube::name_of(*node)]));
+  std::sort(chain.nodes.begin(), chain.nodes.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return chain;
+}
+
+std::string render(const ClusterChain& chain) {
+  std::string out;
+  if (chain.policy.empty()) {
+    out += "No ClusterPolicy: nothing is deployed until one is created.\n";
+  } else {
+    out += "ClusterPolicy " + chain.policy + ": " +
+           (chain.policy_state.empty() ? "not seen by the operator yet" : chain.policy_state);
+    if (!chain.message.empty()) out += "  (" + chain.message + ")";
+    out += "\n";
+  }
+  std::size_t width = 4;
+  for (const auto& node : chain.nodes) width = std::max(width, node.name.size());
+  const auto pad = [](std::string text, std::size_t size) {
+    // Counts characters, not bytes.
+    std::size_t shown = 0;
+    for (unsigned char c : text) shown += (c & 0xc0) != 0x80;
+    if (shown < size) text.append(size - shown, ' ');
+    return text;
+  };
+  out += pad("NODE", width) + "  READY  ";
+  for (const char* name : {"discovered", "driver", "toolkit", "cuda", "plugin", "labels", "telemetry"})
+    out += pad(name, 12);
+  out += "GPUS\n";
+  for (const auto& node : chain.nodes) {
+    out += pad(node.name, width) + "  " + pad(!node.gpu ? "-" : node.ready ? "yes" : "no", 5) + "  ";
+    for (const auto& stage : node.stages) out += pad(std::string(state_name(stage.state)), 12);
+    if (!node.gpu)
+      out += "no NVIDIA GPU";
+    else
+      out += node.product;
+    while (out.ends_with(' ')) out.pop_back();
+    out += "\n";
+    if (const Stage* broken = node.first_broken(); broken && node.gpu) {
+      out += pad("", width) + "  " + broken->name + ": " +
+             (broken->detail.empty() ? "in progress" : broken->detail) + "\n";
+    }
+  }
+  return out;
+}
+
+}  // namespace gpuop::fleet

@@ -1,0 +1,60 @@
+// How far each node has come on the way from bare to schedulable, and what it waits for: one function, whose
+// words are used wherever a person asks (architecture §5). Pure.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace gpuop::fleet {
+
+enum class StageState {
+  kDone,
+  kWorking,  // its pods run, and it is not there yet
+  kWaiting,  // an earlier stage is not done
+  kFailed,   // something says that it will not get there by itself, or is being retried after a fault
+  kOff,      // switched off by the policy or by a label of the node
+};
+std::string_view state_name(StageState state);
+
+struct Stage {
+  std::string name;  // discovered, driver, toolkit, cuda, plugin, labels, telemetry
+  StageState state = StageState::kWaiting;
+  std::string detail;  // the evidence: "driver 595.91.07 of the driver container"; why it fails or waits
+  bool operator==(const Stage&) const = default;
+};
+
+struct NodeChain {
+  std::string name;
+  bool gpu = false;                                 // feature discovery or the operator says so
+  bool ready = false;                               // every stage is done or off
+  std::string product;                              // "8 × NVIDIA-A100-SXM4-80GB", "" when not known yet
+  std::map<std::string, std::int64_t> allocatable;  // GPU resources
+  std::vector<Stage> stages;
+  // The first stage that is neither done nor off; nullptr when the node is ready.
+  const Stage* first_broken() const;
+  bool operator==(const NodeChain& other) const;
+};
+
+using Objects = std::vector<std::shared_ptr<const Json>>;
+
+// `pods`: those of the operator's namespace on this node.
+NodeChain chain_of(const Json& node, const Objects& pods);
+
+struct ClusterChain {
+  std::string policy;        // name, "" when there is none
+  std::string policy_state;  // "ready", "notReady", "ignored", ""
+  std::string message;       // of the condition that tells most
+  std::vector<NodeChain> nodes;
+  bool ready() const;  // the policy and every GPU node are, and there is a GPU node
+};
+ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const Objects& pods);
+
+// A table for people: one line a node, the first broken link below it.
+std::string render(const ClusterChain& chain);
+
+}  // namespace gpuop::fleet

@@ -1,0 +1,108 @@
+#include "fleet/chain.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuop::fleet {
+namespace {
+
+Json node(const std::string& labels, const std::string& allocatable = "{}") {
+  return *parse_json(R"({"metadata":{"name":"n1","labels":{)" + labels + R"(}},"status":{"allocatable":)" +
+                     allocatable + "}}");
+}
+constexpr const char* kGpuLabels =
+    R"("feature.node.kubernetes.io/pci-10de.present":"true","nvidia.com/gpu.present":"true",
+       "nvidia.com/gpu.deploy.operator-validator":"true","nvidia.com/gpu.deploy.gpu-feature-discovery":"true",
+       "nvidia.com/gpu.deploy.dcgm-exporter":"true")";
+
+std::shared_ptr<const Json> pod(const std::string& app, const std::string& status) {
+  return std::make_shared<const Json>(
+      *parse_json(R"({"metadata":{"name":")" + app + R"(-x","labels":{"app":")" + app +
+                  R"("}},"spec":{"nodeName":"n1"},"status":)" + status + "}"));
+}
+const std::string kReady = R"({"conditions":[{"type":"Ready","status":"True"}]})";
+
+StageState state_of(const NodeChain& chain, std::string_view name) {
+  for (const auto& stage : chain.stages) {
+    if (stage.name == name) return stage.state;
+  }
+  ADD_FAILURE() << "no stage " << name;
+  return StageState::kFailed;
+}
+
+TEST(fleet, node_without_gpu_has_no_stages) {
+  const auto chain = chain_of(node(R"("a":"b")"), {});
+  EXPECT_FALSE(chain.gpu);
+  EXPECT_TRUE(chain.stages.empty());
+}
+
+TEST(fleet, fresh_gpu_node_waits_for_the_operator) {
+  const auto chain = chain_of(node(R"("feature.node.kubernetes.io/pci-0302_10de.present":"true")"), {});
+  ASSERT_TRUE(chain.first_broken());
+  EXPECT_EQ(chain.first_broken()->name, "discovered");
+  EXPECT_EQ(state_of(chain, "driver"), StageState::kWaiting);
+}
+
+TEST(fleet, stages_follow_the_validators_init_containers) {
+  const auto validator = pod("nvidia-operator-validator",
+                             R"({"initContainerStatuses":[
+      {"name":"driver-validation","state":{"terminated":{"exitCode":0}}},
+      {"name":"toolkit-validation","state":{"terminated":{"exitCode":0}}},
+      {"name":"cuda-validation","state":{"running":{}}},
+      {"name":"plugin-validation","state":{"waiting":{"reason":"PodInitializing"}}}]})");
+  const auto chain = chain_of(node(kGpuLabels), {validator});
+  EXPECT_EQ(state_of(chain, "driver"), StageState::kDone);
+  EXPECT_EQ(state_of(chain, "toolkit"), StageState::kDone);
+  EXPECT_EQ(state_of(chain, "cuda"), StageState::kWorking);
+  EXPECT_EQ(state_of(chain, "plugin"), StageState::kWaiting);
+  EXPECT_FALSE(chain.ready);
+}
+
+TEST(fleet, the_operands_own_fault_is_the_evidence) {
+  const auto validator =
+      pod("nvidia-operator-validator",
+          R"({"initContainerStatuses":[{"name":"driver-validation","state":{"running":{}}}]})");
+  const auto driver =
+      pod("nvidia-driver-daemonset",
+          R"({"containerStatuses":[{"name":"nvidia-driver-ctr","state":{"waiting":{"reason":"ErrImagePull",
+                              "message":"not found"}}}]})");
+  const auto chain = chain_of(node(kGpuLabels), {validator, driver});
+  ASSERT_TRUE(chain.first_broken());
+  EXPECT_EQ(chain.first_broken()->name, "driver");
+  EXPECT_EQ(chain.first_broken()->state, StageState::kFailed);
+  EXPECT_EQ(chain.first_broken()->detail,
+            "pod nvidia-driver-daemonset-x: container nvidia-driver-ctr: ErrImagePull: not found");
+}
+
+TEST(fleet, ready_needs_an_allocatable_gpu) {
+  const Objects pods{pod("nvidia-operator-validator", kReady), pod("gpu-feature-discovery", kReady),
+                     pod("nvidia-dcgm-exporter", kReady)};
+  const std::string labels =
+      std::string(kGpuLabels) + R"(,"nvidia.com/gpu.product":"NVIDIA-L4","nvidia.com/gpu.count":"2")";
+  EXPECT_FALSE(chain_of(node(labels, R"({"nvidia.com/gpu":"0"})"), pods).ready);
+  const auto chain = chain_of(node(labels, R"({"nvidia.com/gpu":"2","cpu":"8"})"), pods);
+  EXPECT_TRUE(chain.ready);
+  EXPECT_EQ(chain.product, "2 × NVIDIA-L4");
+  EXPECT_EQ(chain.allocatable.size(), 1u);
+}
+
+TEST(fleet, operands_that_the_policy_leaves_out_are_off) {
+  const std::string labels =
+      R"("feature.node.kubernetes.io/pci-10de.present":"true","nvidia.com/gpu.present":"true","nvidia.com/gpu.deploy.operator-validator":"true")";
+  const auto chain =
+      chain_of(node(labels, R"({"nvidia.com/gpu":"1"})"), {pod("nvidia-operator-validator", kReady)});
+  EXPECT_EQ(state_of(chain, "labels"), StageState::kOff);
+  EXPECT_TRUE(chain.ready);
+}
+
+TEST(fleet, cluster_is_ready_with_its_policy_and_every_gpu_node) {
+  const auto policy = std::make_shared<const Json>(*parse_json(
+      R"({"metadata":{"name":"p"},"status":{"state":"notReady","conditions":[{"type":"Error","status":"True","message":"why"}]}})"));
+  const auto bare = std::make_shared<const Json>(node(R"("a":"b")"));
+  const auto chain = cluster_chain({policy}, {bare}, {});
+  EXPECT_FALSE(chain.ready());
+  EXPECT_EQ(render(chain).substr(0, 32), "ClusterPolicy p: notReady  (why)");
+  EXPECT_EQ(cluster_chain({}, {}, {}).policy, "");
+}
+
+}  // namespace
+}  // namespace gpuop::fleet
