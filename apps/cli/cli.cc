@@ -29,7 +29,7 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
 
 }  // namespace
 
-std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
+std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv, int wrong) {
   if (app.get_name().empty()) app.name(argc > 0 ? argv[0] : "gpu-node");
   try {
     app.parse(argc, argv);
@@ -42,7 +42,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::Error& error) {
     std::fputs((app.get_name() + ": " + error.what() + "\n").c_str(), stderr);
   }
-  return 1;
+  return wrong;
 }
 
 }  // namespace gpuop

@@ -1,0 +1,28 @@
+// The objects that the chain of stages is read from, watched.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/loop.h"
+#include "fleet/chain.h"
+#include "kube/client.h"
+#include "kube/informer.h"
+
+namespace gpuop {
+
+class ClusterWatch {
+ public:
+  ClusterWatch(kube::Client& client, std::string ns);
+  // kTimeout with the first fault, when the cluster does not answer in time.
+  Result<> wait_synced(Loop& loop, Duration limit);
+  void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
+  fleet::ClusterChain chain() const;
+
+  kube::Informer policies, nodes, pods;
+
+ private:
+  std::function<void()> changed_;
+};
+
+}  // namespace gpuop

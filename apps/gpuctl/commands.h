@@ -1,0 +1,21 @@
+// The subcommands of gpuctl. A new one: a file beside this with `int NAME_main(int argc, char** argv)`, its
+// declaration below and one line in commands.cc. argv[0] is then "gpuctl NAME", and what follows are its
+// arguments.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace gpuop {
+
+struct GpuctlCommand {
+  std::string_view name;
+  std::string_view summary;  // "": a part of the simulator that people do not call; not in --help
+  int (*main)(int argc, char** argv);
+};
+
+std::span<const GpuctlCommand> gpuctl_commands();
+
+int status_main(int argc, char** argv);
+
+}  // namespace gpuop
