@@ -27,6 +27,7 @@ int config_manager_main(int argc, char** argv);
 int device_plugin_main(int argc, char** argv);
 int feature_discovery_main(int argc, char** argv);
 int nfd_worker_main(int argc, char** argv);
+int nvidia_toolkit_main(int argc, char** argv);
 int pause_main(int argc, char** argv);
 int validator_main(int argc, char** argv);
 int vector_add_main(int argc, char** argv);

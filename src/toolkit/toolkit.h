@@ -75,6 +75,7 @@ class Toolkit {
   // Takes the engine's configuration back and restarts it where that changes what it does; removes the pid
   // file.
   Result<> clean_up();
+  bool no_daemon() const { return options_.no_daemon; }
   // Only removes the pid file: the end before anything was set up, or with no_daemon.
   void release();
 
