@@ -124,7 +124,7 @@ std::string add_type(const ResourceType& type, JsonObject& schemas) {
            type.version + "." + type.kind;
     if (type.message != nullptr) {
       add_message(*type.message, type, schemas);
-      schema = schemas[name].get_object();
+      schema = schemas[message_schema(*type.message, type)].get_object();
     } else {
       JsonObject open{{"type", "object"}, {"x-kubernetes-preserve-unknown-fields", true}};
       schema["properties"] = JsonObject{{"spec", open}, {"status", open}};
