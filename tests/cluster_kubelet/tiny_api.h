@@ -202,6 +202,13 @@ class TinyApi {
     if (!query_of(request, "sendInitialEvents").empty()) return peer->send(status(422, "Invalid"));
     if (!query_of(request, "watch").empty()) {
       peer->begin(200, {{"Content-Type", "application/json"}});
+      // What changed between the list and this watch.
+      const auto since = parse_int(query_of(request, "resourceVersion")).value_or(0);
+      for (const auto& [path, object] : objects_) {
+        if (!within(collection_of(path), request.path) || !selected(object, selector)) continue;
+        if (parse_int(get_string(object, {"metadata", "resourceVersion"})).value_or(0) <= since) continue;
+        peer->write(to_text(JsonObject{{"type", "ADDED"}, {"object", object}}) + "\n");
+      }
       watches_.push_back(std::make_shared<Watch>(Watch{request.path, selector, peer}));
       return;
     }

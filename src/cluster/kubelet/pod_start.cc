@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cluster/kubelet/pod_worker_inl.h"
+#include "cluster/kubelet/volume_files.h"
 #include "kube/object.h"
 
 namespace gpuop::cluster {
@@ -201,7 +202,7 @@ Result<ContainerSpec> PodWorker::container_spec(const Container& container, cons
     out.termination_log = termination_path(out.name, out.attempt).string();
     TRY(make_dirs(log_path(out.name, out.attempt).parent_path()));
     TRY(make_dirs(std::filesystem::path(out.termination_log).parent_path()));
-    TRY(write_file_atomic(out.termination_log, "", 0666));
+    TRY(write_lightly(out.termination_log, "", 0666));
     TRY(add_hosts_file(out, spec));
   }
   return out;
@@ -233,7 +234,7 @@ Result<> PodWorker::add_hosts_file(ContainerSpec& out, const Json&) {
     text += "\n";
   }
   const auto path = context_.pod_dir(uid_) / "etc-hosts";
-  TRY(write_file_atomic(context_.here(path), text));
+  TRY(write_lightly(context_.here(path), text, 0644));
   out.mounts.push_back({path.string(), "/etc/hosts", false, Propagation::kPrivate});
   return {};
 }

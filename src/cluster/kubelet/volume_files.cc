@@ -58,22 +58,26 @@ Payload shown(const std::filesystem::path& dir) {
   return out;
 }
 
+Result<> write_new(const std::filesystem::path& path, const std::string& text, mode_t mode) {
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return fail(errno_error("write '" + path.string() + "'", errno));
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = ::write(file.get(), text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return fail(errno_error("write '" + path.string() + "'", errno));
+    done += static_cast<std::size_t>(wrote);
+  }
+  if (::fchmod(file.get(), mode) != 0) return fail(errno_error("chmod '" + path.string() + "'", errno));
+  return {};
+}
+
 Result<> write_tree(const std::filesystem::path& folder, const Payload& payload) {
   TRY(make_dirs(folder));
   for (const auto& [name, content] : payload) {
     const auto path = folder / name;
-    TRY(make_dirs(path.parent_path()));
-    const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file) return fail(errno_error("write '" + path.string() + "'", errno));
-    std::size_t done = 0;
-    while (done < content.data.size()) {
-      const ssize_t wrote = ::write(file.get(), content.data.data() + done, content.data.size() - done);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) return fail(errno_error("write '" + path.string() + "'", errno));
-      done += static_cast<std::size_t>(wrote);
-    }
-    if (::fchmod(file.get(), content.mode) != 0)
-      return fail(errno_error("chmod '" + path.string() + "'", errno));
+    if (path.parent_path() != folder) TRY(make_dirs(path.parent_path()));
+    TRY(write_new(path, content.data, content.mode));
   }
   return {};
 }
@@ -202,6 +206,11 @@ Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payl
   }
   if (had && old.string() != stamp) TRY(remove_tree(dir / old));
   return true;
+}
+
+Result<> write_lightly(const std::filesystem::path& path, const std::string& text, mode_t mode) {
+  if (const auto old = read_file(path); old && *old == text) return {};
+  return write_new(path, text, mode);
 }
 
 Result<> remove_tree(const std::filesystem::path& dir) {

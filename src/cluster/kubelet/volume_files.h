@@ -36,6 +36,10 @@ Result<> add_downward_files(Payload& payload, const Json& source, const Json& po
 Result<bool> write_payload(const std::filesystem::path& dir, const Payload& payload,
                            const std::string& stamp);
 
+// Writes a file that need not outlive a power cut, in place and without waiting for the disk; nothing when it
+// is there with that content.
+Result<> write_lightly(const std::filesystem::path& path, const std::string& text, mode_t mode);
+
 // Removes a tree without leaving its file system: a mount inside it is undone first, never emptied.
 Result<> remove_tree(const std::filesystem::path& dir);
 // A tmpfs of at most `bytes` (0: no limit) at `dir`; nothing when one is there.
