@@ -1,10 +1,12 @@
+# They are copied into every driver root, so they carry no symbols (-s).
+#
 # gpuop_fake_library(TARGET SONAME): a driver library of the simulated node. It loads in any container, so it needs
 # nothing but libc, and it exports nothing but what it marks.
 function(gpuop_fake_library target soname)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${target} PRIVATE -fvisibility=hidden -fvisibility-inlines-hidden)
   target_link_libraries(${target} PRIVATE sim_state)
-  target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,-soname,${soname}
+  target_link_options(${target} PRIVATE -s -static-libstdc++ -static-libgcc -Wl,-soname,${soname}
                       -Wl,--exclude-libs,ALL -Wl,-z,nodelete)
   string(REGEX REPLACE "\\.so.*" "" stem ${soname})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${stem} NO_SONAME ON
@@ -15,6 +17,6 @@ endfunction()
 function(gpuop_fake_program name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE sim_state)
-  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+  target_link_options(${name} PRIVATE -s -static-libstdc++ -static-libgcc)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sim/bin)
 endfunction()

@@ -99,12 +99,15 @@ Result<> put_programs(const DriverInstall& in) {
   fs::path bin = in.root / "usr/bin";
   TRY(make_dirs(bin));
   TRY(put_new(bin / "nvidia-smi", TRY(read_file(in.sim_dir / "bin/nvidia-smi")), 0755));
-  // One program, which acts by its name.
-  std::string daemon = TRY(read_file(in.sim_dir / "bin/nvidia-driver-daemon"));
-  for (const char* name :
-       {"nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-debugdump",
-        "nvidia-imex", "nvidia-imex-ctl", "nv-fabricmanager", "nvidia-modprobe"}) {
-    TRY(put_new(bin / name, daemon, 0755));
+  // One program, which acts by its name: one file with several names.
+  fs::path daemon = bin / "nvidia-persistenced";
+  TRY(put_new(daemon, TRY(read_file(in.sim_dir / "bin/nvidia-driver-daemon")), 0755));
+  for (const char* name : {"nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-debugdump",
+                           "nvidia-imex", "nvidia-imex-ctl", "nv-fabricmanager", "nvidia-modprobe"}) {
+    TRY(drop(bin / name));
+    if (::link(daemon.c_str(), (bin / name).c_str()) != 0) {
+      return fail(errno_error("link '" + (bin / name).string() + "'", errno));
+    }
   }
   return {};
 }
