@@ -16,6 +16,14 @@ std::string read_trimmed(const std::filesystem::path& root, const char* inner) {
   return text ? std::string(trim(*text)) : std::string();
 }
 
+// A file of the kernel's: beneath GPUOP_KERNEL_ROOT where that is set, else beneath the node's root.
+std::string read_kernel(const std::filesystem::path& root, const char* inner) {
+  const auto path = kernel_path(inner);
+  if (path == inner) return read_trimmed(root, inner);
+  auto text = read_file(path);
+  return text ? std::string(trim(*text)) : std::string();
+}
+
 // The value of KEY=value or KEY="value" in an os-release file.
 std::string os_release_value(const std::string& text, std::string_view key) {
   for (const std::string& line : split(text, '\n')) {
@@ -64,7 +72,7 @@ std::string machine_architecture() {
 NodeFacts read_node_facts(const std::filesystem::path& root, const std::string& name) {
   NodeFacts facts;
   facts.architecture = machine_architecture();
-  facts.kernel_version = read_trimmed(root, "/proc/sys/kernel/osrelease");
+  facts.kernel_version = read_kernel(root, "/proc/sys/kernel/osrelease");
   if (facts.kernel_version.empty()) facts.kernel_version = kernel_release().value_or("unknown");
   std::string release = read_trimmed(root, "/etc/os-release");
   if (release.empty()) release = read_trimmed(root, "/usr/lib/os-release");
@@ -72,11 +80,11 @@ NodeFacts read_node_facts(const std::filesystem::path& root, const std::string& 
   if (facts.os_image.empty()) facts.os_image = "Linux";
   facts.machine_id = read_trimmed(root, "/etc/machine-id");
   if (facts.machine_id.empty()) facts.machine_id = derived_hex(name, "machine");
-  facts.system_uuid = read_trimmed(root, "/sys/class/dmi/id/product_uuid");
+  facts.system_uuid = read_kernel(root, "/sys/class/dmi/id/product_uuid");
   if (facts.system_uuid.empty()) facts.system_uuid = derived_uuid(name, "system");
-  facts.boot_id = read_trimmed(root, "/proc/sys/kernel/random/boot_id");
+  facts.boot_id = read_kernel(root, "/proc/sys/kernel/random/boot_id");
   if (facts.boot_id.empty()) facts.boot_id = derived_uuid(name, "boot");
-  if (const std::int64_t memory = meminfo_total(read_trimmed(root, "/proc/meminfo")); memory > 0) {
+  if (const std::int64_t memory = meminfo_total(read_kernel(root, "/proc/meminfo")); memory > 0) {
     facts.memory_bytes = memory;
   }
   cpu_set_t set;

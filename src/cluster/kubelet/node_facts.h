@@ -21,10 +21,10 @@ struct NodeFacts {
   std::int64_t pods = 110;
 };
 
-// Reads <root>/etc/os-release, /etc/machine-id, /sys/class/dmi/id/product_uuid and, beneath the same root,
-// /proc/sys/kernel/osrelease, /proc/sys/kernel/random/boot_id, /proc/meminfo; the number of processors is
-// this process's. What is missing keeps its default, and ids are then derived from `name`, so that they stay
-// equal over restarts.
+// Reads <root>/etc/os-release and /etc/machine-id, and from the kernel's root (GPUOP_KERNEL_ROOT, else
+// <root>) /proc/sys/kernel/osrelease, /proc/sys/kernel/random/boot_id, /proc/meminfo,
+// /sys/class/dmi/id/product_uuid; the number of processors is this process's. What is missing keeps its
+// default, and ids are then derived from `name`, so that they stay equal over restarts.
 NodeFacts read_node_facts(const std::filesystem::path& root, const std::string& name);
 
 // "amd64" or "arm64": what this program was built for.

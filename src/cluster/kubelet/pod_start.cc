@@ -260,9 +260,13 @@ void PodWorker::start_answered(Container& container, ContainerSpec spec, Result<
     if (code == Code::kUnavailable) {
       return start_failed(container, "", id.error().text(), container.start_backoff.next());
     }
-    // What the runtime refuses before it has made the container is an error of making it.
-    const bool making = code == Code::kInvalid || code == Code::kNotFound || code == Code::kPermission;
-    return start_failed(container, making ? "CreateContainerError" : "RunContainerError", id.error().text(),
+    const std::string& text = id.error().text();
+    // A runtime that lost its sandboxes makes this one again.
+    if (code == Code::kNotFound && text.find("sandbox") != std::string::npos) sandbox_ready_ = false;
+    // What is refused before the container's process is made is an error of making it.
+    const bool making = (code == Code::kInvalid || code == Code::kNotFound || code == Code::kPermission) &&
+                        text.find("failed to create containerd task") == std::string::npos;
+    return start_failed(container, making ? "CreateContainerError" : "RunContainerError", text,
                         container.start_backoff.next());
   }
   container.busy = false;
@@ -289,6 +293,8 @@ void PodWorker::start_answered(Container& container, ContainerSpec spec, Result<
 void PodWorker::container_changed(const ContainerInfo& info) {
   Container* container = find(info.name);
   if (container == nullptr || stopped_ || over_) return;
+  // One that is only made may yet be forgotten by its runtime: it counts when it runs.
+  if (info.state == ContainerState::kCreated) return;
   if (container->current && info.attempt < container->current->attempt) return;
   const bool fresh = !container->current || info.attempt > container->current->attempt;
   if (!fresh && container->current->state == ContainerState::kExited) return;

@@ -63,7 +63,8 @@ void PodWorker::adopt(const std::vector<ContainerInfo>& adopted) {
   for (const auto& container : containers_) {
     std::vector<ContainerInfo> attempts;
     for (const ContainerInfo& info : adopted) {
-      if (info.name == container->name) attempts.push_back(info);
+      // One that is only made is started again under its number, which the runtime takes as the same start.
+      if (info.name == container->name && info.state != ContainerState::kCreated) attempts.push_back(info);
     }
     if (attempts.empty()) continue;
     std::ranges::sort(attempts, {}, &ContainerInfo::attempt);
@@ -286,21 +287,17 @@ void PodWorker::ensure_sandbox() {
     spec.runtime_handler = str(get_string(*found, {"handler"}));
   }
   sandbox_busy_ = true;
-  context_.runtime.run_sandbox(
-      spec, safe([this, handler = spec.runtime_handler](const Result<>& how) {
-        sandbox_busy_ = false;
-        if (how) {
-          sandbox_ready_ = true;
-          sandbox_backoff_.reset();
-          told_sandbox_.clear();
-        } else if (how.error().code() == Code::kNotFound) {
-          sandbox_failed("rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for \"" +
-                         handler + "\" is configured");
-        } else {
-          sandbox_failed("rpc error: code = Unknown desc = " + how.error().text());
-        }
-        schedule_sync();
-      }));
+  context_.runtime.run_sandbox(spec, safe([this](const Result<>& how) {
+                                 sandbox_busy_ = false;
+                                 if (how) {
+                                   sandbox_ready_ = true;
+                                   sandbox_backoff_.reset();
+                                   told_sandbox_.clear();
+                                 } else {
+                                   sandbox_failed("rpc error: code = Unknown desc = " + how.error().text());
+                                 }
+                                 schedule_sync();
+                               }));
 }
 
 void PodWorker::sandbox_failed(const std::string& why) {

@@ -119,7 +119,8 @@ void RecordingRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
   later([this, spec, done] {
     if (away_) return done(away());
     if (!handlers.contains(spec.runtime_handler)) {
-      return done(fail(Code::kNotFound, "no runtime for \"" + spec.runtime_handler + "\" is configured"));
+      return done(fail(Code::kNotFound, "failed to get sandbox runtime: no runtime for \"" +
+                                            spec.runtime_handler + "\" is configured"));
     }
     sandboxes_[spec.uid] = spec;
     done({});
