@@ -46,7 +46,9 @@ struct Reply {
   Json body;
 };
 
-inline Time start_time() { return *parse_time("2025-01-01T00:00:00Z"); }
+inline Time start_time() {
+  return *parse_time("2025-01-01T00:00:00Z");
+}
 
 class Api {
  public:
@@ -98,14 +100,22 @@ class Api {
     EXPECT_TRUE(recorder->ended) << target << ": no answer";
     return reply_of(*recorder);
   }
-  Reply post(std::string_view target, std::string body) { return call("POST " + std::string(target), std::move(body)); }
-  Reply put(std::string_view target, std::string body) { return call("PUT " + std::string(target), std::move(body)); }
+  Reply post(std::string_view target, std::string body) {
+    return call("POST " + std::string(target), std::move(body));
+  }
+  Reply put(std::string_view target, std::string body) {
+    return call("PUT " + std::string(target), std::move(body));
+  }
   Reply patch(std::string_view target, std::string body, std::string_view kind = "merge-patch+json") {
     return call("PATCH " + std::string(target), std::move(body), "application/" + std::string(kind));
   }
-  Reply del(std::string_view target, std::string body = {}) { return call("DELETE " + std::string(target), std::move(body)); }
+  Reply del(std::string_view target, std::string body = {}) {
+    return call("DELETE " + std::string(target), std::move(body));
+  }
 
-  std::shared_ptr<Recorder> watch(std::string_view target) { return send(request("GET " + std::string(target))); }
+  std::shared_ptr<Recorder> watch(std::string_view target) {
+    return send(request("GET " + std::string(target)));
+  }
   // The events that a watch has sent.
   static std::vector<Json> events(const Recorder& recorder) {
     std::vector<Json> all;
@@ -119,7 +129,9 @@ class Api {
   HttpHandler handler;
 };
 
-inline std::string text_at(const Json& root, Keys keys) { return str(get_string(root, keys)); }
+inline std::string text_at(const Json& root, Keys keys) {
+  return str(get_string(root, keys));
+}
 
 inline constexpr std::string_view kPodBody =
     R"({"apiVersion":"v1","kind":"Pod","metadata":{"name":"p1"},"spec":{"containers":[{"name":"c","image":"busybox"}]}})";

@@ -5,16 +5,19 @@ namespace {
 
 TEST(cluster_apiserver, case01_aggregated_discovery) {
   Api api;
-  Reply reply = api.get("/api",
-                        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;"
-                        "g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json");
+  Reply reply =
+      api.get("/api",
+              "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;"
+              "g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json");
   EXPECT_EQ(reply.status, 200);
-  EXPECT_EQ(reply.headers["Content-Type"], "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+  EXPECT_EQ(reply.headers["Content-Type"],
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
   const Json& version = get_array(get_array(reply.body, {"items"})[0], {"versions"})[0];
   std::vector<std::string> subs;
   for (const Json& resource : get_array(version, {"resources"}))
     if (get_string(resource, {"resource"}) == "pods")
-      for (const Json& sub : get_array(resource, {"subresources"})) subs.push_back(text_at(sub, {"subresource"}));
+      for (const Json& sub : get_array(resource, {"subresources"}))
+        subs.push_back(text_at(sub, {"subresource"}));
   for (std::string_view wanted : {"status", "log", "eviction", "exec", "binding"})
     EXPECT_NE(std::find(subs.begin(), subs.end(), wanted), subs.end()) << wanted;
 }
@@ -41,14 +44,18 @@ TEST(cluster_apiserver, case08_cbor_is_refused) {
   Reply reply = api.call("POST /api/v1/namespaces/default/configmaps", "x", "application/cbor");
   EXPECT_EQ(reply.status, 415);
   EXPECT_EQ(text_at(reply.body, {"reason"}), "UnsupportedMediaType");
-  for (std::string_view media : {"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"})
+  for (std::string_view media :
+       {"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"})
     EXPECT_NE(text_at(reply.body, {"message"}).find(media), std::string::npos);
 }
 
 TEST(cluster_apiserver, case11_pages_of_one_snapshot) {
   Api api;
   for (int i = 0; i < 4; ++i)
-    ASSERT_EQ(api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"name":"c)" + std::to_string(i) + "\"}}").status, 201);
+    ASSERT_EQ(api.post("/api/v1/namespaces/default/configmaps",
+                       R"({"metadata":{"name":"c)" + std::to_string(i) + "\"}}")
+                  .status,
+              201);
   // kube-root-ca.crt is the fifth.
   Reply first = api.get("/api/v1/namespaces/default/configmaps?limit=2");
   EXPECT_EQ(get_array(first.body, {"items"}).size(), 2u);
@@ -58,7 +65,8 @@ TEST(cluster_apiserver, case11_pages_of_one_snapshot) {
   Reply second = api.get("/api/v1/namespaces/default/configmaps?limit=2&continue=" + token);
   ASSERT_EQ(get_array(second.body, {"items"}).size(), 2u);
   EXPECT_EQ(text_at(get_array(second.body, {"items"})[0], {"metadata", "name"}), "c2");
-  EXPECT_EQ(text_at(second.body, {"metadata", "resourceVersion"}), text_at(first.body, {"metadata", "resourceVersion"}));
+  EXPECT_EQ(text_at(second.body, {"metadata", "resourceVersion"}),
+            text_at(first.body, {"metadata", "resourceVersion"}));
   api.server->compact();
   Reply gone = api.get("/api/v1/namespaces/default/configmaps?limit=2&continue=" + token);
   EXPECT_EQ(gone.status, 410);
@@ -76,7 +84,8 @@ TEST(cluster_apiserver, case12_selectors) {
   api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"name":"other","labels":{"a":"c"}}})");
   Reply reply = api.get("/api/v1/namespaces/default/configmaps?labelSelector=a%20notin%20(b)");
   std::vector<std::string> names;
-  for (const Json& item : get_array(reply.body, {"items"})) names.push_back(text_at(item, {"metadata", "name"}));
+  for (const Json& item : get_array(reply.body, {"items"}))
+    names.push_back(text_at(item, {"metadata", "name"}));
   EXPECT_EQ(names, (std::vector<std::string>{"kube-root-ca.crt", "other"}));
   Reply bad = api.get("/api/v1/pods?fieldSelector=spec.foo%3Dx");
   EXPECT_EQ(bad.status, 400);
@@ -91,14 +100,19 @@ TEST(cluster_apiserver, case17_conflicts) {
   Reply reply = api.put("/api/v1/nodes/n1", to_text(node));
   EXPECT_EQ(reply.status, 409);
   EXPECT_EQ(text_at(reply.body, {"reason"}), "Conflict");
-  EXPECT_TRUE(text_at(reply.body, {"message"}).ends_with("please apply your changes to the latest version and try again"));
+  EXPECT_TRUE(text_at(reply.body, {"message"})
+                  .ends_with("please apply your changes to the latest version and try again"));
 }
 
 TEST(cluster_apiserver, case18_json_patch) {
   Api api;
   api.post("/api/v1/nodes", R"({"metadata":{"name":"n1","labels":{"x":"y"}}})");
-  EXPECT_EQ(api.patch("/api/v1/nodes/n1", R"([{"op":"test","path":"/metadata/name","value":"zz"}])", "json-patch+json").status, 422);
-  Reply reply = api.patch("/api/v1/nodes/n1", R"([{"op":"add","path":"/metadata/labels/a~1b","value":""}])", "json-patch+json");
+  EXPECT_EQ(api.patch("/api/v1/nodes/n1", R"([{"op":"test","path":"/metadata/name","value":"zz"}])",
+                      "json-patch+json")
+                .status,
+            422);
+  Reply reply = api.patch("/api/v1/nodes/n1", R"([{"op":"add","path":"/metadata/labels/a~1b","value":""}])",
+                          "json-patch+json");
   EXPECT_EQ(reply.status, 200);
   EXPECT_TRUE(has(reply.body, {"metadata", "labels", "a/b"}));
 }
@@ -111,13 +125,19 @@ TEST(cluster_apiserver, case23_dry_run) {
   EXPECT_FALSE(text_at(reply.body, {"metadata", "uid"}).empty());
   EXPECT_EQ(api.server->resource_version(), before);
   EXPECT_EQ(api.get("/api/v1/namespaces/default/configmaps/x").status, 404);
-  EXPECT_EQ(api.post("/api/v1/namespaces/default/configmaps?dryRun=foo", R"({"metadata":{"name":"x"}})").status, 422);
+  EXPECT_EQ(
+      api.post("/api/v1/namespaces/default/configmaps?dryRun=foo", R"({"metadata":{"name":"x"}})").status,
+      422);
 }
 
 TEST(cluster_apiserver, case24_names) {
   Api api;
-  std::string first = text_at(api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"generateName":"a-"}})").body, {"metadata", "name"});
-  std::string second = text_at(api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"generateName":"a-"}})").body, {"metadata", "name"});
+  std::string first =
+      text_at(api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"generateName":"a-"}})").body,
+              {"metadata", "name"});
+  std::string second =
+      text_at(api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"generateName":"a-"}})").body,
+              {"metadata", "name"});
   EXPECT_NE(first, second);
   for (const std::string& name : {first, second}) {
     ASSERT_EQ(name.size(), 7u);
@@ -132,16 +152,23 @@ TEST(cluster_apiserver, case24_names) {
 
 TEST(cluster_apiserver, case25_deletion_and_finalizers) {
   Api api;
-  api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"name":"x","finalizers":["example.com/f"]}})");
-  EXPECT_EQ(api.del("/api/v1/namespaces/default/configmaps/x", R"({"preconditions":{"uid":"other"}})").status, 409);
+  api.post("/api/v1/namespaces/default/configmaps",
+           R"({"metadata":{"name":"x","finalizers":["example.com/f"]}})");
+  EXPECT_EQ(api.del("/api/v1/namespaces/default/configmaps/x", R"({"preconditions":{"uid":"other"}})").status,
+            409);
   auto watch = api.watch("/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Dx");
   Reply deleted = api.del("/api/v1/namespaces/default/configmaps/x");
   EXPECT_EQ(deleted.status, 200);
   EXPECT_FALSE(text_at(deleted.body, {"metadata", "deletionTimestamp"}).empty());
-  Reply more = api.patch("/api/v1/namespaces/default/configmaps/x", R"({"metadata":{"finalizers":["example.com/f","example.com/g"]}})");
+  Reply more = api.patch("/api/v1/namespaces/default/configmaps/x",
+                         R"({"metadata":{"finalizers":["example.com/f","example.com/g"]}})");
   EXPECT_EQ(more.status, 422);
-  EXPECT_NE(text_at(more.body, {"message"}).find("no new finalizers can be added if the object is being deleted"), std::string::npos);
-  EXPECT_EQ(api.patch("/api/v1/namespaces/default/configmaps/x", R"({"metadata":{"finalizers":null}})").status, 200);
+  EXPECT_NE(
+      text_at(more.body, {"message"}).find("no new finalizers can be added if the object is being deleted"),
+      std::string::npos);
+  EXPECT_EQ(
+      api.patch("/api/v1/namespaces/default/configmaps/x", R"({"metadata":{"finalizers":null}})").status,
+      200);
   EXPECT_EQ(api.get("/api/v1/namespaces/default/configmaps/x").status, 404);
   std::vector<Json> events = Api::events(*watch);
   ASSERT_EQ(events.size(), 3u);
@@ -168,10 +195,15 @@ TEST(cluster_apiserver, malformed_bodies) {
   EXPECT_EQ(api.post("/api/v1/namespaces/default/configmaps", "").status, 400);
   EXPECT_EQ(api.post("/api/v1/namespaces/default/configmaps", "[]").status, 400);
   EXPECT_EQ(api.call("POST /api/v1/namespaces/default/configmaps", "a: [", "application/yaml").status, 400);
-  EXPECT_EQ(api.call("POST /api/v1/namespaces/default/configmaps", std::string("k8s\0\xff\xff", 6), "application/vnd.kubernetes.protobuf").status, 400);
-  Reply wrong = api.post("/apis/apps/v1/namespaces/default/deployments", R"({"metadata":{"name":"d"},"spec":{"replicas":"x"}})");
+  EXPECT_EQ(api.call("POST /api/v1/namespaces/default/configmaps", std::string("k8s\0\xff\xff", 6),
+                     "application/vnd.kubernetes.protobuf")
+                .status,
+            400);
+  Reply wrong = api.post("/apis/apps/v1/namespaces/default/deployments",
+                         R"({"metadata":{"name":"d"},"spec":{"replicas":"x"}})");
   EXPECT_EQ(wrong.status, 400);
-  EXPECT_NE(text_at(wrong.body, {"message"}).find("json: cannot unmarshal string into Go struct field"), std::string::npos);
+  EXPECT_NE(text_at(wrong.body, {"message"}).find("json: cannot unmarshal string into Go struct field"),
+            std::string::npos);
   Reply big = api.post("/api/v1/namespaces/default/configmaps", std::string(3145729, ' '));
   EXPECT_EQ(big.status, 413);
   Reply nowhere = api.post("/api/v1/namespaces/none/configmaps", R"({"metadata":{"name":"x"}})");
@@ -181,10 +213,12 @@ TEST(cluster_apiserver, malformed_bodies) {
 
 TEST(cluster_apiserver, no_change_writes_nothing) {
   Api api;
-  Reply made = api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"name":"x"},"data":{"a":"b"}})");
+  Reply made =
+      api.post("/api/v1/namespaces/default/configmaps", R"({"metadata":{"name":"x"},"data":{"a":"b"}})");
   Reply again = api.patch("/api/v1/namespaces/default/configmaps/x", R"({"data":{"a":"b"}})");
   EXPECT_EQ(again.status, 200);
-  EXPECT_EQ(text_at(again.body, {"metadata", "resourceVersion"}), text_at(made.body, {"metadata", "resourceVersion"}));
+  EXPECT_EQ(text_at(again.body, {"metadata", "resourceVersion"}),
+            text_at(made.body, {"metadata", "resourceVersion"}));
 }
 
 }  // namespace
