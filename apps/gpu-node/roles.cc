@@ -16,6 +16,7 @@ std::span<const Role> roles() {
        {"gpu-feature-discovery"},
        "label the node with what its GPUs are",
        feature_discovery_main},
+      {"mps-control-daemon", {}, "run the MPS control daemons of shared GPUs", mps_control_daemon_main},
       {"nfd-worker", {}, "discover the node's features and publish them", nfd_worker_main},
       {"pause", {}, "print one line and wait for SIGTERM", pause_main},
       {"toolkit",

@@ -15,6 +15,7 @@
 #include "plugin/cdi_specs.h"
 #include "plugin/health.h"
 #include "plugin/health_watch.h"
+#include "plugin/mps_daemon.h"
 #include "plugin/server.h"
 
 namespace gpuop::plugin {
@@ -140,13 +141,22 @@ struct Service::Impl {
     run->mps_watch = std::move(*watch);
   }
 
+  Result<std::string> mps_control() const {
+    if (!options.mps_control.empty()) return options.mps_control;
+    auto path = options.inputs.env.find("PATH");
+    return find_program_in_path("nvidia-cuda-mps-control",
+                                path == options.inputs.env.end() ? std::string_view() : path->second);
+  }
+
   void check_mps() {
     auto left = std::make_shared<std::size_t>(0);
+    auto control = mps_control();
+    if (!control) return retry_later(control.error());
     for (const Resource& resource : run->plan.resources) {
       if (std::ranges::none_of(resource.devices, &Device::annotated)) continue;
       ++*left;
       Command command;
-      command.argv = {options.mps_control};
+      command.argv = {*control};
       command.env = {"CUDA_MPS_PIPE_DIRECTORY=" + (options.mps_dir / resource.name / "pipe").string(),
                      "CUDA_MPS_LOG_DIRECTORY=" + (options.mps_dir / resource.name / "log").string()};
       command.input = "get_default_active_thread_percentage\n";

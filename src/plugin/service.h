@@ -21,7 +21,7 @@ struct ServiceOptions {
   sharing::SettingsInputs inputs;
   std::filesystem::path plugin_dir = "/var/lib/kubelet/device-plugins";
   std::filesystem::path mps_dir = "/mps";
-  std::string mps_control = "/usr/bin/nvidia-cuda-mps-control";
+  std::string mps_control;  // path of nvidia-cuda-mps-control; empty: by PATH of the environment
   std::filesystem::path cdi_dir = "/var/run/cdi";
   Duration retry = 30s;       // after a start that failed in a way that may pass
   Duration debounce = 1s;     // two restarts for the kubelet's sake are at least this far apart

@@ -3,20 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 
 #include "base/files.h"
 #include "base/loop.h"
 #include "kubeletapi/device_plugin.grpc.pb.h"
 #include "plugin/service.h"
-#include "sim/node_tree.h"
-#include "sim/state/state.h"
+#include "tests/plugin/node_fixture.h"
 
 namespace gpuop::plugin {
 namespace {
 
-constexpr const char* kVersion = "580.82.07";
 constexpr std::uint64_t kXid = 0x8;
 
 // The kubelet's registration service; what arrives is told to the loop.
@@ -73,50 +70,16 @@ class Watcher {
   std::thread thread_;
 };
 
-// One node with four GPUs and a driver for the whole suite; each test has a kubelet's folder of its own.
-class ServicePlugin : public ::testing::Test {
+// Each test has a kubelet's folder of its own.
+class ServicePlugin : public NodeFixture {
  protected:
-  static void SetUpTestSuite() {
-    node_ = std::make_unique<TempDir>();
-    ::setenv("GPUOP_KERNEL_ROOT", kernel().c_str(), 1);
-    ::setenv("GPUOP_SIM_DEV", hardware_nodes().c_str(), 1);
-    sim::NodeHardware hardware;
-    hardware.model = "A100-SXM4-80GB";
-    hardware.count = 4;
-    hardware.seed = 7;
-    hardware.profiles = SOURCE_ROOT "/sim/profiles";
-    auto built = sim::build_node_tree(hardware, kernel());
-    ASSERT_TRUE(built) << built.error().text();
-    sim::DriverInstall install;
-    install.version = kVersion;
-    install.root = driver();
-    install.kernel_root = kernel();
-    install.sim_dir = BUILD_ROOT "/sim";
-    auto installed = sim::preinstall_driver(install);
-    ASSERT_TRUE(installed) << installed.error().text();
-    ASSERT_TRUE(make_dirs(driver() / "dev") && make_dirs(hardware_nodes()));
-    auto nodes = sim::make_device_nodes(kernel(), hardware_nodes());
-    ASSERT_TRUE(nodes) << nodes.error().text();
-  }
-  static void TearDownTestSuite() {
-    ::unsetenv("GPUOP_KERNEL_ROOT");
-    ::unsetenv("GPUOP_SIM_DEV");
-    node_.reset();
-  }
   void SetUp() override {
-    ASSERT_TRUE(sim::make_device_nodes(kernel(), driver() / "dev"));
-    ASSERT_EQ(state_.open(sim::state_path(driver(), kVersion)), sim::StateFault::kNone);
-    force("", 0);
+    NodeFixture::SetUp();
     ASSERT_TRUE(make_dirs(plugins()));
-    for (std::uint32_t i = 0; i < 4; ++i) uuids_.emplace_back(state_.read()->gpus[i].board.uuid);
     env_["DRIVER_ROOT_CTR_PATH"] = driver();
     env_["KUBELET_SOCKET"] = socket();
   }
 
-  static fs::path kernel() { return node_->path() / "kernel"; }
-  static fs::path driver() { return node_->path() / "driver"; }
-  // What the fake NVML looks for, apart from what containers are given.
-  static fs::path hardware_nodes() { return node_->path() / "nodes"; }
   fs::path plugins() const { return dir_.path() / "plugins"; }
   fs::path socket() const { return plugins() / "kubelet.sock"; }
 
@@ -148,16 +111,6 @@ class ServicePlugin : public ::testing::Test {
     }),
               0);
   }
-  void force(const char* symbol, int code) {
-    ASSERT_EQ(state_.update([&](sim::State& state) {
-      state.forced_count = code ? 1 : 0;
-      state.forced[0] = {};
-      std::snprintf(state.forced[0].symbol, sizeof(state.forced[0].symbol), "%s", symbol);
-      state.forced[0].code = code;
-      return 0;
-    }),
-              0);
-  }
   std::vector<std::string> replicas(int gpu, int count) const {
     std::vector<std::string> ids;
     for (int n = 0; n < count; ++n)
@@ -176,11 +129,8 @@ class ServicePlugin : public ::testing::Test {
     return answer;
   }
 
-  static inline std::unique_ptr<TempDir> node_;
   TempDir dir_;
   Loop loop_;
-  sim::StateFile state_;
-  std::vector<std::string> uuids_;
   std::map<std::string, std::string> env_;
   std::unique_ptr<Kubelet> kubelet_;
   std::unique_ptr<Service> service_;
