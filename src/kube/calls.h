@@ -43,6 +43,7 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
   std::shared_ptr<Transport> transport;
   ClientOptions options;
   std::shared_ptr<Credentials> credentials;
+  std::int64_t last_event_stamp = 0;  // names of Events are made of it
 
  private:
   using CallPtr = std::shared_ptr<PendingCall>;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "kube/calls.h"
 #include "kube/object.h"
 
 namespace gpuop::kube {
@@ -127,10 +128,6 @@ struct EventRecorder::Impl : std::enable_shared_from_this<EventRecorder::Impl> {
   Json make_event(const Json& object, std::string_view type, std::string_view reason,
                   const std::string& message, const std::string& ns) {
     const std::string now = format_time(client.loop().now());
-    // The stamp is unique within this process even where the clock stands still.
-    stamp = std::max(stamp + 1, client.loop().now().time_since_epoch().count());
-    char hex[32];
-    std::snprintf(hex, sizeof hex, "%llx", static_cast<unsigned long long>(stamp));
     JsonObject involved;
     for (const auto& [key, value] :
          {std::pair<const char*, std::string_view>{"kind", get_string(object, {"kind"})},
@@ -141,7 +138,7 @@ struct EventRecorder::Impl : std::enable_shared_from_this<EventRecorder::Impl> {
           {"resourceVersion", get_string(object, {"metadata", "resourceVersion"})}}) {
       if (!value.empty()) involved[key] = value;
     }
-    JsonObject metadata{{"name", str(name_of(object)) + "." + hex}, {"namespace", ns}};
+    JsonObject metadata{{"name", str(name_of(object)) + "." + stamp()}, {"namespace", ns}};
     JsonObject source{{"component", component}};
     if (!host.empty()) source["host"] = host;
     JsonObject out{{"apiVersion", "v1"}, {"kind", "Event"}};
@@ -158,6 +155,15 @@ struct EventRecorder::Impl : std::enable_shared_from_this<EventRecorder::Impl> {
     out["reportingComponent"] = component;
     out["reportingInstance"] = host;
     return out;
+  }
+
+  // Unique for this client even where the clock stands still.
+  std::string stamp() {
+    std::int64_t& last = client.impl()->last_event_stamp;
+    last = std::max(last + 1, std::int64_t(client.loop().now().time_since_epoch().count()));
+    char hex[32];
+    std::snprintf(hex, sizeof hex, "%llx", static_cast<unsigned long long>(last));
+    return hex;
   }
 
   // One write at a time: a count must not overtake the creation that it counts on.
@@ -193,6 +199,12 @@ struct EventRecorder::Impl : std::enable_shared_from_this<EventRecorder::Impl> {
       written = {};
       return next(false);
     }
+    if (error.already_exists() && ++job.tries < kTries) {
+      // Another client had something to say of the same object in the same instant.
+      const std::string about = str(get_string(job.event, {"involvedObject", "name"}));
+      set(job.event, {"metadata", "name"}, Json(about + "." + stamp()));
+      return next(false);
+    }
     if (error.unavailable() && ++job.tries < kTries) {
       timer = client.loop().after(kTryGap, [weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->next(false);
@@ -216,7 +228,6 @@ struct EventRecorder::Impl : std::enable_shared_from_this<EventRecorder::Impl> {
   Memory<Bucket> buckets;
   Memory<Similar> similars;
   Memory<Written> memory;
-  std::int64_t stamp = 0;
   Handle call, timer;
 };
 

@@ -114,6 +114,7 @@ void Reflector::listed(const std::string& version, ApiResult<> page) {
 void Reflector::complete(std::string version) {
   version_ = std::move(version);
   fault_.clear();
+  synced_at_ = client_.loop().elapsed();
   sink_->replace(std::exchange(collected_, {}));
 }
 
@@ -233,13 +234,9 @@ void Reflector::initial_stream_failed(const ApiError& error) {
 void Reflector::watch_failed(const ApiError& error) {
   if (error.expired()) {
     fault_ = error.error("watch " + std::string(type_.plural)).text();
-    // The history that we need is gone. At once, unless that has just happened.
+    // The history that we need is gone: list again, at once unless that has just been done.
     list_from_quorum_ = true;
-    const bool calm =
-        events_ > 0 || client_.loop().elapsed() - opened_ > kShortWatch || delay_ == Duration::zero();
-    if (!calm) return retry(Step::kSync);
-    delay_ = kFirstDelay;
-    last_backoff_ = client_.loop().elapsed();
+    if (client_.loop().elapsed() - synced_at_ <= kShortWatch) return retry(Step::kSync);
     return sync();
   }
   if (error.status == 0 && events_ > 0) {

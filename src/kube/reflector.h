@@ -69,6 +69,7 @@ class Reflector : public std::enable_shared_from_this<Reflector> {
   Duration heard_{0};              // when the initial stream last said something
   int events_ = 0;                 // of the open watch
   Duration opened_{0};
+  Duration synced_at_{-1h};                // when the cache was last known to be whole
   std::optional<Duration> failing_since_;  // 5xx answers to the watch, on end
 
   Duration delay_{0};  // of the last back-off
