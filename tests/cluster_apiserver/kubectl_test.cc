@@ -17,13 +17,7 @@ std::string kubectl_path() {
   return cache + "/gpu-operator/kubectl/kubectl";
 }
 
-class Kubectl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!file_exists(kubectl_path()))
-      GTEST_SKIP() << "kubectl is not in the cache: run tests/tools/fetch-kubectl";
-  }
-
+struct Kubectl {
   void start(ApiServerOptions options = {}) {
     server = std::make_unique<ApiServer>(loop, std::move(options));
     HttpHandler inner = server->handler();
