@@ -79,7 +79,7 @@ Result<Arguments> parse_arguments(const std::string& name, const Hook& hook,
   Arguments arguments;
   for (std::size_t i = 1; i < args.size(); ++i) {
     std::string flag = args[i];
-    if (!flag.starts_with('-')) return fail(Code::kInvalid, name + ": unexpected argument '" + flag + "'");
+    if (!flag.starts_with('-')) return fail(Code::kInvalid, "unexpected argument '" + flag + "'");
     flag.erase(0, flag.starts_with("--") ? 2 : 1);
     auto equals = flag.find('=');
     std::string key = flag.substr(0, equals);
@@ -92,7 +92,7 @@ Result<Arguments> parse_arguments(const std::string& name, const Hook& hook,
     } else if (i + 1 < args.size()) {
       arguments.values[key].push_back(args[++i]);
     } else {
-      return fail(Code::kInvalid, name + ": flag needs an argument: -" + key);
+      return fail(Code::kInvalid, "flag needs an argument: -" + key);
     }
   }
   return arguments;

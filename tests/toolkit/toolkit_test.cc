@@ -1,0 +1,186 @@
+#include "toolkit/toolkit.h"
+
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "cdi/registry.h"
+#include "shim/config.h"
+#include "toolkit/restart.h"
+
+namespace gpuop::toolkit {
+namespace {
+
+#define EXPECT_HAS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
+
+void put(const fs::path& path, std::string_view content = "x", mode_t mode = 0644) {
+  ASSERT_TRUE(make_dirs(path.parent_path()));
+  ASSERT_TRUE(write_file_atomic(path, content, mode));
+}
+
+// A node's folders: host root with a driver, the engine's configuration, our programs.
+class Node {
+ public:
+  Node() {
+    put(path("host/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14"));
+    put(path("host/usr/bin/nvidia-smi"), "#!", 0755);
+    for (auto name : {"nvidia-container-runtime", "nvidia-cdi-hook", "nvidia-container-runtime-hook"})
+      put(path("src") / name, name, 0755);
+    put(path("host/dev/null"));  // replaced by a device where tests may make one
+    options.engine = "containerd";
+    options.root = path("usr/local/nvidia");
+    options.source = path("src");
+    options.pid_file = path("run/toolkit.pid");
+    options.driver_ready = path("validations/driver-ready");
+    options.cdi_output_dir = path("cdi").string();
+    options.cdi_enabled = true;
+    options.create_device_nodes = "none";
+    options.config = path("etc/config.toml");
+    options.drop_in = path("etc/conf.d/99-nvidia.toml");
+    options.drop_in_host_path = "/etc/containerd/conf.d/99-nvidia.toml";
+    options.socket = path("sock/containerd.sock");
+    options.restart_mode = "none";
+    options.set_as_default = false;
+    options.runtime.mode = "cdi";
+    options.runtime.default_kind = "management.nvidia.com/gpu";
+  }
+  fs::path path(const fs::path& inner) const { return dir_.path() / inner; }
+  bool make_nodes() {
+    return make_dirs(path("host/dev")).has_value() &&
+           mknod(path("host/dev/nvidiactl").c_str(), S_IFCHR | 0666, makedev(195, 255)) == 0;
+  }
+  void driver_ready(std::string_view root = "/") {
+    hardware::DriverReady facts{true, std::string(root), path("host").string(), std::string(root),
+                                path("host").string()};
+    put(options.driver_ready, hardware::format_driver_ready(facts));
+  }
+  Options options;
+
+ private:
+  TempDir dir_;
+};
+
+TEST(container_toolkit, case46_a_running_instance_keeps_its_pid_file) {
+  Node node;
+  Loop loop;
+  auto first = Toolkit::create(loop, node.options);
+  ASSERT_TRUE(first) << first.error().text();
+  std::string before = read_file(node.options.pid_file).value();
+  EXPECT_EQ(before, std::to_string(getpid()) + "\n");
+  auto second = Toolkit::create(loop, node.options);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kBusy);
+  EXPECT_EQ(read_file(node.options.pid_file).value(), before);
+  (*first)->release();
+  EXPECT_FALSE(file_exists(node.options.pid_file));
+}
+
+TEST(container_toolkit, case47_set_up_is_taken_back) {
+  Node node;
+  if (!node.make_nodes()) GTEST_SKIP() << "device nodes cannot be made here";
+  node.driver_ready();
+  Loop loop;
+  auto tool = Toolkit::create(loop, node.options);
+  ASSERT_TRUE(tool);
+  auto done = (*tool)->set_up();
+  ASSERT_TRUE(done) << done.error().text();
+  fs::path folder = node.options.root / "toolkit";
+  for (auto name : {"nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-toolkit",
+                    "nvidia-cdi-hook"}) {
+    EXPECT_TRUE(file_exists(folder / name)) << name;
+  }
+  auto config = shim::load_config(runtime_config_file(folder));
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->mode, "cdi");
+  EXPECT_EQ(config->default_kind, "management.nvidia.com/gpu");
+  EXPECT_EQ(config->ctk_path, (folder / "nvidia-ctk").string());
+  auto registry = cdi::Registry::load({node.path("cdi")});
+  EXPECT_EQ(registry.device_names(), std::vector<std::string>{"management.nvidia.com/gpu=all"});
+  EXPECT_HAS(read_file(node.options.config).value(), "imports = [\"/etc/containerd/conf.d/*.toml\"]");
+  EXPECT_TRUE(file_exists(node.options.drop_in));
+
+  ASSERT_TRUE((*tool)->clean_up());
+  EXPECT_FALSE(file_exists(node.options.config));
+  EXPECT_FALSE(file_exists(node.options.drop_in));
+  EXPECT_FALSE(file_exists(node.options.pid_file));
+  EXPECT_TRUE(file_exists(folder / "nvidia-container-runtime")) << "running containers need it";
+}
+
+TEST(container_toolkit, case47_a_signal_before_the_driver_is_a_clean_end) {
+  Node node;
+  Loop loop;
+  auto tool = Toolkit::create(loop, node.options);
+  ASSERT_TRUE(tool);
+  loop.post([&] { loop.stop(); });
+  auto done = (*tool)->set_up();
+  ASSERT_FALSE(done);
+  EXPECT_TRUE(loop.stopped());
+  (*tool)->release();
+  EXPECT_FALSE(file_exists(node.options.pid_file));
+}
+
+TEST(toolkit, a_second_run_writes_nothing) {
+  Node node;
+  if (!node.make_nodes()) GTEST_SKIP() << "device nodes cannot be made here";
+  node.driver_ready();
+  Loop loop;
+  auto run = [&] {
+    auto tool = Toolkit::create(loop, node.options);
+    ASSERT_TRUE(tool);
+    ASSERT_TRUE((*tool)->set_up());
+    (*tool)->release();
+  };
+  auto stamp = [&] {
+    std::string text;
+    for (const auto& entry : fs::recursive_directory_iterator(node.path("."))) {
+      struct stat info{};
+      lstat(entry.path().c_str(), &info);
+      if (S_ISREG(info.st_mode)) text += entry.path().string() + " " + std::to_string(info.st_ino) + "\n";
+    }
+    return text;
+  };
+  run();
+  std::string first = stamp();
+  run();
+  EXPECT_EQ(stamp(), first);
+}
+
+TEST(toolkit, a_driver_that_moves_is_followed) {
+  Node node;
+  if (!node.make_nodes()) GTEST_SKIP() << "device nodes cannot be made here";
+  node.driver_ready();
+  Loop loop;
+  auto tool = Toolkit::create(loop, node.options);
+  ASSERT_TRUE(tool);
+  ASSERT_TRUE((*tool)->set_up());
+  fs::path spec = node.path("cdi/management.nvidia.com-gpu.yaml");
+  auto moved = [&] {
+    return read_file(spec).value_or("").find("/run/nvidia/driver/usr/lib") != std::string::npos;
+  };
+  EXPECT_FALSE(moved());
+  loop.post([&] { node.driver_ready("/run/nvidia/driver"); });
+  Handle deadline = loop.after(5s, [&] { loop.stop(); });
+  std::function<void()> check = [&] { moved() ? loop.stop() : loop.post(check); };
+  loop.post(check);
+  ASSERT_TRUE((*tool)->serve());
+  EXPECT_TRUE(moved());
+}
+
+TEST(toolkit, no_driver_files_is_an_error_that_says_where) {
+  Node node;
+  ASSERT_TRUE(remove_file(node.path("host/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14")));
+  node.driver_ready();
+  Loop loop;
+  auto tool = Toolkit::create(loop, node.options);
+  ASSERT_TRUE(tool);
+  auto done = (*tool)->set_up();
+  ASSERT_FALSE(done);
+  EXPECT_HAS(done.error().text(), node.path("host").string());
+}
+
+}  // namespace
+}  // namespace gpuop::toolkit
