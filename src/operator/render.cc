@@ -149,7 +149,8 @@ class Renderer {
   Json placed(const Json& manifest) const {
     Json object = manifest;
     const std::string& space = view_.facts.operator_namespace;
-    std::string_view kind = get_string(object, {"kind"});
+    std::string_view kind =
+        get_string(manifest, {"kind"});  // not of `object`, whose members move as it grows
     if (!is_cluster_scoped(kind)) set(object, {"metadata", "namespace"}, space);
     if (Json* subjects = find_mutable(object, {"subjects"}); subjects && subjects->is_array())
       for (Json& subject : subjects->get_array())

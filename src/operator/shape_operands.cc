@@ -75,7 +75,7 @@ Result<> shape_validator(const View& view, Json& daemonset) {
     if (!check) continue;
     if (name == "plugin-validation") insert_env(*check, "NODE_NAME", "MIG_STRATEGY", view.spec.mig.strategy);
     set_env(*check, "VALIDATOR_IMAGE", image);
-    set_env(*check, "VALIDATOR_IMAGE_PULL_POLICY", get_string(*check, {"imagePullPolicy"}));
+    set_env(*check, "VALIDATOR_IMAGE_PULL_POLICY", str(get_string(*check, {"imagePullPolicy"})));
     if (!validator.image_pull_secrets.empty())
       set_env(*check, "VALIDATOR_IMAGE_PULL_SECRETS", join(validator.image_pull_secrets, ","));
     if (std::string_view name_of_class = get_string(pod, {"runtimeClassName"}); !name_of_class.empty())
