@@ -248,6 +248,7 @@ TEST(kube, informer_streams_the_initial_list) {
   EXPECT_EQ(t.take_log(), "+a +b +c");
   EXPECT_TRUE(t.lists().empty());
   // 410: one more stream; the cache serves until it is complete.
+  t.loop->run_for(1min);
   t.send(event_line("ERROR", kGone));
   ASSERT_EQ(t.watches().size(), 2u);
   EXPECT_EQ(t.informer->size(), 3u);
