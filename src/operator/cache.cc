@@ -16,7 +16,8 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   // Labels and annotations come with the metadata; of the rest only what rendering and readiness read.
   add(kube::kNodes, "", {"status.nodeInfo.containerRuntimeVersion", "status.allocatable"});
   add(kube::kDaemonSets, ns_,
-      {"spec.updateStrategy", "spec.selector", "spec.template.spec.nodeSelector", "status"});
+      {"spec.updateStrategy", "spec.selector", "spec.template.spec.nodeSelector",
+       "spec.template.spec.affinity", "status"});
   add(kube::kPods, ns_, {"spec.nodeName", "status.phase", "status.containerStatuses"});
   add(kube::kControllerRevisions, ns_, {"revision"});
   add(kube::kConfigMaps, ns_, {"data"});

@@ -61,6 +61,13 @@ ClusterFacts gather_facts(const ClusterCache& cache, const policy::ClusterPolicy
                                feature(*node, "kernel-version.full"),
                                feature(*node, "system-os_release.OSTREE_VERSION")});
   });
+  // Ours have no required anti-affinity: what has it, upstream made.
+  cache.of(kube::kDaemonSets).for_each([&](const std::shared_ptr<const Json>& live) {
+    if (kube::name_of(*live).starts_with("nvidia-driver-daemonset") &&
+        has(*live, {"spec", "template", "spec", "affinity", "podAntiAffinity",
+                    "requiredDuringSchedulingIgnoredDuringExecution"}))
+      facts.taken_over.insert(std::string(kube::name_of(*live)));
+  });
   for (const auto& name : config_map_refs(spec)) {
     const auto live = cache.of(kube::kConfigMaps).get(kube::object_key(cache.ns(), name));
     if (!live) continue;

@@ -129,6 +129,20 @@ void quicken_startup(const View& view, Json& container, const std::string& daemo
   set(container, {"startupProbe", "failureThreshold"}, 1200);
 }
 
+// Upstream's required anti-affinity leaves such DaemonSets misscheduled for ever on clusters of several
+// nodes; a preference does what it was for (operator.md §1.4, OURS).
+void relax_affinity(const View& view, Json& pod, const std::string& daemonset) {
+  if (view.facts.taken_over.contains(daemonset)) return;
+  JsonArray preferred;
+  for (const Json& term :
+       get_array(pod, {"affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"}))
+    preferred.push_back(JsonObject{{"weight", 100}, {"podAffinityTerm", term}});
+  if (preferred.empty()) return;
+  remove(pod, {"affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"});
+  set(pod, {"affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution"},
+      std::move(preferred));
+}
+
 void add_licensing(const View& view, Json& pod, Json& driver) {
   const policy::DriverSpec::Licensing& licensing = view.spec.driver.licensing_config;
   bool secret = !licensing.secret_name.empty();
@@ -453,6 +467,7 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   set_probe(*driver, "livenessProbe", spec.liveness_probe);
   set_probe(*driver, "readinessProbe", spec.readiness_probe);
   quicken_startup(view, *driver, layout.name);
+  relax_affinity(view, pod, layout.name);
   shape_driver_env(view, pod, *driver);
   TRY(add_config_files(view, pod, *driver, layout));
   add_secret_env(view, pod);

@@ -499,6 +499,10 @@ TEST(operator_render, a_driver_of_ours_starts_without_delay_unless_the_user_or_a
   EXPECT_EQ(delay(Rendered("{}")), std::pair(60l, 10l)) << "the chart's default policy sets it";
   ClusterFacts facts = facts_of_cases();
   facts.taken_over = {kDriverSet};
+  Keys required = {"affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"};
+  EXPECT_FALSE(has(Rendered("{}").pod(kDriverSet), required));
+  EXPECT_TRUE(has(Rendered("{}", facts).pod(kDriverSet), required));
+  EXPECT_EQ(Rendered("{}", facts).digest(), Rendered("{}").digest());
   EXPECT_EQ(delay(Rendered("{driver: {startupProbe: null}}", facts)).first, 60l);
 }
 
