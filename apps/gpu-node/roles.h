@@ -25,6 +25,7 @@ const Role* find_role(std::string_view name);
 
 int config_manager_main(int argc, char** argv);
 int device_plugin_main(int argc, char** argv);
+int driver_manager_main(int argc, char** argv);
 int feature_discovery_main(int argc, char** argv);
 int mps_control_daemon_main(int argc, char** argv);
 int nfd_worker_main(int argc, char** argv);
