@@ -1,0 +1,309 @@
+#include "cluster/fleet/fleet.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "base/text.h"
+#include "base/yaml.h"
+#include "kube/object.h"
+
+namespace gpuop::cluster {
+namespace {
+
+constexpr int kMostNodes = 1000;
+constexpr int kMostGpus = 16;  // boards of the fake hardware's state
+
+// A place in the file: reads typed values, and complains with path and line.
+class Place {
+ public:
+  Place(const YamlDocument& document, std::string_view file, const Json& value, std::string path)
+      : document_(document), file_(file), value_(value), path_(std::move(path)) {}
+
+  std::unexpected<Error> wrong(std::string_view key, const std::string& what) const {
+    std::string path = key.empty()     ? path_
+                       : path_.empty() ? std::string(key)
+                                       : path_ + "." + std::string(key);
+    return fail(Code::kInvalid, "read fleet '" + std::string(file_) + "': line " +
+                                    std::to_string(document_.line_of(path)) + ": " +
+                                    (path.empty() ? "" : path + ": ") + what);
+  }
+  Result<> only(const std::vector<std::string>& keys) const {
+    if (!value_.is_object()) return wrong("", "must be a map");
+    for (const auto& [key, value] : value_.get_object()) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        return wrong(key, "unknown key" + did_you_mean(key, keys));
+      }
+    }
+    return {};
+  }
+  bool has(std::string_view key) const { return find(value_.get_object(), key) != nullptr; }
+  const Json& at(std::string_view key) const { return *find(value_.get_object(), key); }
+  Place child(std::string_view key, const Json& value) const {
+    return {document_, file_, value, path_.empty() ? std::string(key) : path_ + "." + std::string(key)};
+  }
+  Place item(std::string_view key, std::size_t index, const Json& value) const {
+    return child(std::string(key) + "[" + std::to_string(index) + "]", value);
+  }
+
+  Result<std::string> text(std::string_view key, std::string fallback) const {
+    if (!has(key)) return fallback;
+    const Json& value = at(key);
+    // "22.04" without quotes is a number to YAML.
+    if (value.is_int64() || value.is_double()) return wrong(key, "must be text: put it in quotes");
+    if (!value.is_string()) return wrong(key, "must be text");
+    return str(as_text(value));
+  }
+  Result<std::int64_t> number(std::string_view key, std::int64_t fallback, std::int64_t low,
+                              std::int64_t high) const {
+    if (!has(key)) return fallback;
+    const Json& value = at(key);
+    if (!value.is_int64()) return wrong(key, "must be a whole number");
+    if (value.get_int64() < low || value.get_int64() > high) {
+      return wrong(key, "must be from " + std::to_string(low) + " to " + std::to_string(high) + "; got " +
+                            std::to_string(value.get_int64()));
+    }
+    return value.get_int64();
+  }
+  Result<std::string> choice(std::string_view key, std::string fallback,
+                             const std::vector<std::string>& choices) const {
+    std::string value = TRY(text(key, std::move(fallback)));
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
+    return wrong(key, "must be one of " + join(choices, ", ") + "; got '" + value + "'" +
+                          did_you_mean(value, choices));
+  }
+
+ private:
+  const YamlDocument& document_;
+  std::string_view file_;
+  const Json& value_;
+  std::string path_;
+};
+
+bool is_dns_label(std::string_view name) {
+  auto alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (name.empty() || name.size() > 63 || !alnum(name.front()) || !alnum(name.back())) return false;
+  return std::all_of(name.begin(), name.end(), [&](char c) { return alnum(c) || c == '-'; });
+}
+
+Result<> read_os(const Place& place, FleetNode& node) {
+  static const std::vector<std::string> kKnown{"ubuntu", "debian", "rhel", "rocky",    "ol",
+                                               "centos", "fedora", "sles", "sl-micro", "rhcos"};
+  std::string os = TRY(place.text("os", "ubuntu22.04"));
+  std::size_t digit = os.find_first_of("0123456789");
+  if (digit == 0 || digit == std::string::npos) {
+    return place.wrong("os", "must be an os-release ID and VERSION_ID such as ubuntu22.04; got '" + os + "'");
+  }
+  node.os_id = os.substr(0, digit);
+  node.os_version = os.substr(digit);
+  if (std::find(kKnown.begin(), kKnown.end(), node.os_id) == kKnown.end()) {
+    return place.wrong("os", "no such system '" + node.os_id + "'; known are " + join(kKnown, ", ") +
+                                 did_you_mean(node.os_id, kKnown));
+  }
+  return {};
+}
+
+Result<> read_gpus(const Place& place, FleetNode& node, const std::vector<std::string>& models) {
+  if (place.has("gpus")) {
+    Place gpus = place.child("gpus", place.at("gpus"));
+    TRY(gpus.only({"model", "count"}));
+    node.gpu_model = TRY(gpus.text("model", ""));
+    node.gpu_count = static_cast<int>(TRY(gpus.number("count", 1, 0, kMostGpus)));
+    if (node.gpu_model.empty()) return gpus.wrong("model", "must be given");
+    bool known = models.empty() || std::any_of(models.begin(), models.end(), [&](const std::string& model) {
+                   return to_lower(model) == to_lower(node.gpu_model);
+                 });
+    if (!known) {
+      return gpus.wrong("model", "no such model '" + node.gpu_model + "'; known are " + join(models, ", ") +
+                                     did_you_mean(node.gpu_model, models));
+    }
+    if (node.gpu_count == 0) node.gpu_model.clear();
+  }
+  std::string driver = TRY(place.choice("driver", node.gpu_count > 0 ? "container" : "none",
+                                        {"preinstalled", "container", "none"}));
+  node.driver = driver == "preinstalled" ? DriverSource::kPreinstalled
+                : driver == "container"  ? DriverSource::kContainer
+                                         : DriverSource::kNone;
+  node.driver_version = TRY(place.text("driverVersion", ""));
+  if (node.driver == DriverSource::kPreinstalled) {
+    if (node.gpu_count == 0) return place.wrong("driver", "a node without GPUs has no preinstalled driver");
+    if (node.driver_version.empty()) node.driver_version = "580.95.05";
+    bool version = std::isdigit(static_cast<unsigned char>(node.driver_version[0])) &&
+                   node.driver_version.find_first_not_of("0123456789.") == std::string::npos &&
+                   node.driver_version.find('.') != std::string::npos;
+    if (!version) {
+      return place.wrong("driverVersion",
+                         "must be a driver version such as 580.95.05; got '" + node.driver_version + "'");
+    }
+  } else if (place.has("driverVersion")) {
+    return place.wrong("driverVersion",
+                       "is that of a preinstalled driver; a driver container's is in the policy");
+  }
+  return {};
+}
+
+Result<> read_labels(const Place& place, FleetNode& node) {
+  if (place.has("labels")) {
+    Place labels = place.child("labels", place.at("labels"));
+    if (!place.at("labels").is_object()) return labels.wrong("", "must be a map");
+    for (const auto& [key, value] : place.at("labels").get_object())
+      node.labels[str(key)] = TRY(labels.text(key, ""));
+  }
+  if (!place.has("taints")) return {};
+  if (!place.at("taints").is_array()) return place.wrong("taints", "must be a list");
+  std::size_t index = 0;
+  for (const Json& item : place.at("taints").get_array()) {
+    Place taint = place.item("taints", index++, item);
+    TRY(taint.only({"key", "value", "effect"}));
+    FleetTaint out{
+        TRY(taint.text("key", "")), TRY(taint.text("value", "")),
+        TRY(taint.choice("effect", "NoSchedule", {"NoSchedule", "PreferNoSchedule", "NoExecute"}))};
+    if (out.key.empty()) return taint.wrong("key", "must be given");
+    node.taints.push_back(std::move(out));
+  }
+  return {};
+}
+
+Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models) {
+  TRY(place.only({"name", "count", "os", "kernel", "runtime", "gpus", "driver", "driverVersion",
+                  "instanceType", "numa", "cpus", "memory", "labels", "taints"}));
+  FleetNode node;
+  node.name = TRY(place.text("name", ""));
+  if (!is_dns_label(node.name)) {
+    return place.wrong("name", node.name.empty()
+                                   ? "must be given"
+                                   : "must be lower-case letters, digits and '-'; got '" + node.name + "'");
+  }
+  int count = static_cast<int>(TRY(place.number("count", 1, 0, kMostNodes)));
+  TRY(read_os(place, node));
+  node.kernel = TRY(place.text("kernel", node.os_version == "24.04" ? "6.8.0-60-generic" : node.kernel));
+  if (node.kernel.empty() || node.kernel.find_first_of(" /") != std::string::npos) {
+    return place.wrong("kernel",
+                       "must be a kernel release such as 5.15.0-91-generic; got '" + node.kernel + "'");
+  }
+  node.runtime = TRY(place.choice("runtime", "containerd", {"containerd"}));
+  TRY(read_gpus(place, node, models));
+  node.instance_type = TRY(place.text("instanceType", ""));
+  node.numa_nodes = static_cast<int>(TRY(place.number("numa", node.gpu_count > 4 ? 2 : 1, 1, 16)));
+  node.cpus = static_cast<int>(TRY(place.number("cpus", 8, 1, 1024)));
+  if (place.has("memory")) {
+    auto bytes = kube::parse_quantity(place.at("memory"));
+    if (!bytes || *bytes < (1 << 20)) return place.wrong("memory", "must be a quantity such as 256Gi");
+    node.memory_mib = *bytes >> 20;
+  }
+  TRY(read_labels(place, node));
+  return std::pair{std::move(node), count};
+}
+
+std::string_view driver_word(DriverSource driver) {
+  switch (driver) {
+    case DriverSource::kPreinstalled:
+      return "preinstalled";
+    case DriverSource::kContainer:
+      return "container";
+    case DriverSource::kNone:
+      return "none";
+  }
+  return "none";
+}
+
+}  // namespace
+
+std::string FleetNode::os_tag() const {
+  bool major_only = os_id == "rhel" || os_id == "rocky" || os_id == "ol";
+  return os_id + (major_only ? os_version.substr(0, os_version.find('.')) : os_version);
+}
+
+Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
+                          const std::vector<std::string>& models) {
+  YamlDocument document = TRY_IN(parse_yaml_one(text, file), "read fleet");
+  Place root(document, file, document.value, "");
+  if (!document.duplicate_keys.empty()) {
+    return root.wrong(document.duplicate_keys.front(), "is given twice");
+  }
+  TRY(root.only({"seed", "nodes"}));
+  Fleet fleet;
+  fleet.seed = static_cast<std::uint64_t>(TRY(root.number("seed", 1, 0, INT64_MAX)));
+  if (!root.has("nodes") || !root.at("nodes").is_array() || root.at("nodes").get_array().empty()) {
+    return root.wrong("nodes", "must be a list of at least one node");
+  }
+  std::set<std::string> names;
+  std::size_t index = 0;
+  for (const Json& item : root.at("nodes").get_array()) {
+    Place place = root.item("nodes", index++, item);
+    auto [node, count] = TRY(read_node(place, models));
+    for (int i = 0; i < count; ++i) {
+      FleetNode one = node;
+      if (count > 1) one.name += "-" + std::to_string(i);
+      if (!names.insert(one.name).second)
+        return place.wrong("name", "there are two nodes '" + one.name + "'");
+      fleet.nodes.push_back(std::move(one));
+    }
+    if (fleet.nodes.size() > kMostNodes)
+      return root.wrong("nodes", "more than " + std::to_string(kMostNodes) + " nodes");
+  }
+  return fleet;
+}
+
+Json to_json(const Fleet& fleet) {
+  JsonArray nodes;
+  for (const FleetNode& node : fleet.nodes) {
+    JsonObject labels;
+    for (const auto& [key, value] : node.labels) labels[key] = value;
+    JsonArray taints;
+    for (const FleetTaint& taint : node.taints) {
+      taints.push_back(JsonObject{{"key", taint.key}, {"value", taint.value}, {"effect", taint.effect}});
+    }
+    nodes.push_back(JsonObject{{"name", node.name},
+                               {"osId", node.os_id},
+                               {"osVersion", node.os_version},
+                               {"kernel", node.kernel},
+                               {"runtime", node.runtime},
+                               {"gpuModel", node.gpu_model},
+                               {"gpuCount", node.gpu_count},
+                               {"driver", driver_word(node.driver)},
+                               {"driverVersion", node.driver_version},
+                               {"instanceType", node.instance_type},
+                               {"numa", node.numa_nodes},
+                               {"cpus", node.cpus},
+                               {"memoryMib", node.memory_mib},
+                               {"labels", std::move(labels)},
+                               {"taints", std::move(taints)}});
+  }
+  return JsonObject{{"seed", fleet.seed}, {"nodes", std::move(nodes)}};
+}
+
+Result<Fleet> fleet_from_json(const Json& json) {
+  Fleet fleet;
+  fleet.seed = static_cast<std::uint64_t>(get_int(json, {"seed"}, 1));
+  for (const Json& item : get_array(json, {"nodes"})) {
+    FleetNode node;
+    auto text = [&](std::string_view key) { return str(get_string(item, {key})); };
+    node.name = text("name");
+    node.os_id = text("osId");
+    node.os_version = text("osVersion");
+    node.kernel = text("kernel");
+    node.runtime = text("runtime");
+    node.gpu_model = text("gpuModel");
+    node.gpu_count = static_cast<int>(get_int(item, {"gpuCount"}));
+    std::string driver = text("driver");
+    node.driver = driver == "preinstalled" ? DriverSource::kPreinstalled
+                  : driver == "container"  ? DriverSource::kContainer
+                                           : DriverSource::kNone;
+    node.driver_version = text("driverVersion");
+    node.instance_type = text("instanceType");
+    node.numa_nodes = static_cast<int>(get_int(item, {"numa"}, 1));
+    node.cpus = static_cast<int>(get_int(item, {"cpus"}, 8));
+    node.memory_mib = get_int(item, {"memoryMib"}, 32768);
+    for (const auto& [key, value] : get_object(item, {"labels"})) node.labels[str(key)] = str(as_text(value));
+    for (const Json& taint : get_array(item, {"taints"})) {
+      node.taints.push_back({str(get_string(taint, {"key"})), str(get_string(taint, {"value"})),
+                             str(get_string(taint, {"effect"}))});
+    }
+    if (node.name.empty()) return fail(Code::kInvalid, "read fleet: a node without a name");
+    fleet.nodes.push_back(std::move(node));
+  }
+  return fleet;
+}
+
+}  // namespace gpuop::cluster

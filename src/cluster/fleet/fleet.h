@@ -1,0 +1,78 @@
+// A fleet file: which nodes a simulation has. Ours, so anything unknown in it is an error with path, line and
+// the nearest right name.
+//
+//   seed: 7                      # UUIDs, serials; default 1
+//   nodes:
+//     - name: a100               # a100-0, a100-1 with count above 1
+//       count: 2
+//       os: ubuntu22.04          # ID and VERSION_ID of os-release
+//       kernel: 5.15.0-91-generic
+//       runtime: containerd
+//       gpus: {model: A100-SXM4-80GB, count: 8}
+//       driver: preinstalled     # or container, or none
+//       driverVersion: 580.95.05 # of a preinstalled one
+//       instanceType: p4de.24xlarge
+//       numa: 2
+//       cpus: 96
+//       memory: 1152Gi
+//       labels: {zone: a}
+//       taints: [{key: k, value: v, effect: NoSchedule}]
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace gpuop::cluster {
+
+enum class DriverSource { kPreinstalled, kContainer, kNone };
+
+struct FleetTaint {
+  std::string key, value, effect;
+  bool operator==(const FleetTaint&) const = default;
+};
+
+// One node; groups with a count are unfolded.
+struct FleetNode {
+  std::string name;
+  std::string os_id = "ubuntu", os_version = "22.04";
+  std::string kernel = "5.15.0-91-generic";
+  std::string runtime = "containerd";
+  std::string gpu_model;  // as a profile names it; empty: no GPU
+  int gpu_count = 0;
+  DriverSource driver = DriverSource::kNone;
+  std::string driver_version;
+  std::string instance_type;
+  int numa_nodes = 1;
+  int cpus = 8;
+  std::int64_t memory_mib = 32768;
+  std::map<std::string, std::string> labels;
+  std::vector<FleetTaint> taints;
+  bool operator==(const FleetNode&) const = default;
+
+  // "ubuntu22.04": what a driver image's tag ends in; the minor version is dropped for rhel, rocky and ol.
+  std::string os_tag() const;
+};
+
+struct Fleet {
+  std::uint64_t seed = 1;
+  std::vector<FleetNode> nodes;
+  bool operator==(const Fleet&) const = default;
+};
+
+// `models` are the names that `gpus.model` may have, for the check and its suggestion; empty: not checked.
+// Errors: "read fleet 'FILE': line 4: nodes[0].gpus.model: no such model 'A10'; known are … (did you mean
+// …?)".
+Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
+                          const std::vector<std::string>& models = {});
+
+// As the supervisor keeps it.
+Json to_json(const Fleet& fleet);
+Result<Fleet> fleet_from_json(const Json& json);
+
+}  // namespace gpuop::cluster
