@@ -52,6 +52,14 @@ int main(int argc, char** argv) {
     std::puts("gpu-node " GPUOP_VERSION);
     return 0;
   }
+  if (name == "--names") {
+    // What an image links to this program, one a line.
+    for (const Role& role : roles()) {
+      std::printf("%s\n", std::string(role.name).c_str());
+      for (std::string_view alias : role.aliases) std::printf("%s\n", std::string(alias).c_str());
+    }
+    return 0;
+  }
   if (const Role* role = find_role(name)) return role->main(argc - 1, argv + 1);
   return unknown_role(name);
 }
