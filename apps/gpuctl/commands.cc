@@ -5,6 +5,10 @@ namespace gpuop {
 std::span<const GpuctlCommand> gpuctl_commands() {
   static constexpr GpuctlCommand kTable[] = {
       {"status", "how far each node has come, and what it waits for", status_main},
+      {"sim-supervisor", "", sim_supervisor_main},
+      {"sim-control-plane", "", sim_control_plane_main},
+      {"sim-node-runtime", "", sim_node_runtime_main},
+      {"sim-node-kubelet", "", sim_node_kubelet_main},
   };
   return kTable;
 }

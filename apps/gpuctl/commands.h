@@ -17,5 +17,10 @@ struct GpuctlCommand {
 std::span<const GpuctlCommand> gpuctl_commands();
 
 int status_main(int argc, char** argv);
+// Parts of the simulator.
+int sim_supervisor_main(int argc, char** argv);
+int sim_control_plane_main(int argc, char** argv);
+int sim_node_runtime_main(int argc, char** argv);
+int sim_node_kubelet_main(int argc, char** argv);
 
 }  // namespace gpuop

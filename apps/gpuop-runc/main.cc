@@ -45,9 +45,9 @@ struct Arguments {
 // Options of runc that take a value; every other one is a switch.
 bool takes_value(const std::string& name) {
   static const std::set<std::string> names{
-      "root",           "log",          "log-format", "bundle",  "b",         "pid-file",
-      "console-socket", "preserve-fds", "id",         "runtime", "exit-file", "report-fd",
-      "container-log",  "pid",          "rootless",   "criu"};
+      "root",           "log",          "log-format", "bundle",   "b",         "pid-file",
+      "console-socket", "preserve-fds", "id",         "runtime",  "exit-file", "report-fd",
+      "container-log",  "name",         "pid",        "rootless", "criu"};
   return names.contains(name);
 }
 

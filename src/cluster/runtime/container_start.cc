@@ -232,6 +232,12 @@ Result<> NodeRuntime::Impl::launch(Container& container, const ContainerSpec& sp
                   exit_file(id),
                   "--report-fd",
                   std::to_string(kReportFd)};
+  // For who looks at the process list; the shim itself does not care.
+  std::string name = options.node_name;
+  if (auto sandbox = sandboxes.find(spec.pod_uid); sandbox != sandboxes.end()) {
+    name += "/" + sandbox->second.spec.ns + "/" + sandbox->second.spec.name + "/" + spec.name;
+  }
+  command.argv.insert(command.argv.end(), {"--name", name});
   command.env = program_environment();
   SpawnOptions spawn;
   spawn.pass_fds = {{theirs.get(), kReportFd}};

@@ -164,7 +164,8 @@ void NodeRuntime::Impl::forget(Container& container) {
 Result<> NodeRuntime::Impl::start_pause(Sandbox& sandbox) {
   // The pause process is the first of a new PID namespace: gpuop-runc makes it so and reports its number.
   Command command{.argv = {options.launcher, "pause", "--pid-file",
-                           (options.run_dir / (sandbox.spec.uid + ".pid")).string()},
+                           (options.run_dir / (sandbox.spec.uid + ".pid")).string(), "--name",
+                           options.node_name + "/" + sandbox.spec.ns + "/" + sandbox.spec.name + "/"},
                   .env = program_environment()};
   auto ran = run_command(command, 10s);
   if (!ran) return fail(std::move(ran).error());
