@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/files.h"
 #include "base/http_server.h"
 #include "base/log.h"
 #include "cli.h"
