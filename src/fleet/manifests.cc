@@ -1,0 +1,137 @@
+#include "fleet/manifests.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/files.h"
+#include "base/yaml.h"
+#include "kube/informer.h"
+#include "kube/object.h"
+
+namespace gpuop::fleet {
+namespace {
+
+constexpr Duration kLimit = 30s;
+
+constexpr kube::Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass",
+                                          false};
+
+const kube::Resource* known(std::string_view api_version, std::string_view kind) {
+  static const kube::Resource* const kAll[] = {&kube::kNamespaces,
+                                               &kube::kServiceAccounts,
+                                               &kube::kConfigMaps,
+                                               &kube::kSecrets,
+                                               &kube::kServices,
+                                               &kube::kPods,
+                                               &kube::kDaemonSets,
+                                               &kube::kDeployments,
+                                               &kube::kJobs,
+                                               &kube::kRoles,
+                                               &kube::kRoleBindings,
+                                               &kube::kClusterRoles,
+                                               &kube::kClusterRoleBindings,
+                                               &kube::kRuntimeClasses,
+                                               &kube::kClusterPolicies,
+                                               &kube::kNodeFeatureRules,
+                                               &kube::kNodeFeatures,
+                                               &kPriorityClasses,
+                                               &kube::kCustomResourceDefinitions};
+  for (const kube::Resource* type : kAll) {
+    if (type->kind == kind && type->api_version() == api_version) return type;
+  }
+  return nullptr;
+}
+
+std::string title(const Json& object) {
+  return std::string(get_string(object, {"kind"})) + " '" + std::string(kube::name_of(object)) + "'";
+}
+
+// Sends all of `objects` at once and waits for the answers.
+Result<> send_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects) {
+  std::size_t open = 0;
+  std::optional<Error> first;
+  const auto failed = [&first](const kube::ApiError& error, const std::string& doing) {
+    if (!first) first = error.error(doing);
+  };
+  std::vector<Handle> handles(objects.size());
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const Json& object = objects[i];
+    const kube::Resource type = TRY(resource_of(object));
+    const std::string ns(type.namespaced ? kube::namespace_of(object) : std::string_view());
+    ++open;
+    handles[i] = client.create(type, ns, object, {}, [&, i, type, ns](kube::ApiResult<> made) {
+      if (made || !made.error().already_exists()) {
+        if (!made) failed(made.error(), "create " + title(objects[i]));
+        --open;
+        return;
+      }
+      handles[i] = client.patch(type, ns, kube::name_of(objects[i]), kube::Patch::kMerge, objects[i], {},
+                                [&, i](kube::ApiResult<> merged) {
+                                  if (!merged) failed(merged.error(), "apply " + title(objects[i]));
+                                  --open;
+                                });
+    });
+  }
+  loop.run_until([&open] { return open == 0; }, kLimit);
+  if (first) return fail(std::move(*first));
+  if (open > 0)
+    return fail(Code::kTimeout, "apply manifests: no answer to " + std::to_string(open) + " requests");
+  return {};
+}
+
+Result<> wait_established(Loop& loop, kube::Client& client, std::size_t wanted,
+                          const std::vector<Json>& crds) {
+  kube::InformerOptions keep;
+  keep.keep = {"status.conditions"};
+  kube::Informer informer(client, kube::kCustomResourceDefinitions, keep);
+  informer.start();
+  const auto established = [&] {
+    std::size_t count = 0;
+    for (const auto& crd : crds) {
+      const auto live = informer.get(kube::name_of(crd));
+      const Json* condition = live ? kube::condition(*live, "Established") : nullptr;
+      count += condition && get_string(*condition, {"status"}) == "True";
+    }
+    return count == wanted;
+  };
+  if (loop.run_until(established, kLimit)) return {};
+  return fail(Code::kTimeout, "wait for the custom resource definitions: not all are established");
+}
+
+}  // namespace
+
+Result<kube::Resource> resource_of(const Json& object) {
+  const auto api_version = get_string(object, {"apiVersion"});
+  const auto kind = get_string(object, {"kind"});
+  if (const kube::Resource* type = known(api_version, kind)) return *type;
+  return fail(Code::kUnsupported, "apply " + title(object) + ": kind " + std::string(kind) + " of " +
+                                      std::string(api_version) + " is not among those that an install holds");
+}
+
+Result<std::vector<Json>> load_manifests(const fs::path& dir) {
+  std::vector<Json> out;
+  for (const auto& name : TRY(list_dir(dir))) {
+    if (!name.ends_with(".yaml")) continue;
+    const fs::path file = dir / name;
+    for (auto& document : TRY(parse_yaml(TRY(read_file(file)), file.string())))
+      out.push_back(std::move(document.value));
+  }
+  return out;
+}
+
+Result<> apply_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects) {
+  std::vector<Json> crds;
+  std::vector<Json> namespaces;
+  std::vector<Json> rest;
+  for (const auto& object : objects) {
+    const auto kind = get_string(object, {"kind"});
+    (kind == "CustomResourceDefinition" ? crds : kind == "Namespace" ? namespaces : rest).push_back(object);
+  }
+  crds.insert(crds.end(), namespaces.begin(), namespaces.end());
+  TRY(send_all(loop, client, crds));
+  crds.resize(crds.size() - namespaces.size());
+  if (!crds.empty()) TRY(wait_established(loop, client, crds.size(), crds));
+  return send_all(loop, client, rest);
+}
+
+}  // namespace gpuop::fleet

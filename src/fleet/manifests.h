@@ -1,0 +1,26 @@
+// Bringing manifests into a cluster: what `kubectl apply` does for a file, as far as an install needs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/loop.h"
+#include "base/result.h"
+#include "kube/client.h"
+
+namespace gpuop::fleet {
+
+// All objects of the YAML files beneath `dir`, files by name.
+Result<std::vector<Json>> load_manifests(const std::filesystem::path& dir);
+
+// Where an object is created: its collection by apiVersion and kind. kUnsupported for a kind that is not
+// among those that an install holds.
+Result<kube::Resource> resource_of(const Json& object);
+
+// Creates each object, or merges it into the one that is there. All requests go out together. CRDs first: the
+// call returns when they are established. Errors name the object.
+Result<> apply_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects);
+
+}  // namespace gpuop::fleet
