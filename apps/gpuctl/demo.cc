@@ -136,7 +136,10 @@ class Progress {
       const auto from = node_ready_.find(name);
       if (from != node_ready_.end()) std::printf("  %-16s %6.2f s\n", name.c_str(), seconds(at - from->second));
     }
+    if (const auto most = slowest()) std::printf("  %-16s %6.2f s\n", "slowest", seconds(*most));
   }
+
+ private:
   // The longest of them; nullopt when no node got there.
   std::optional<Duration> slowest() const {
     std::optional<Duration> most;
@@ -147,7 +150,6 @@ class Progress {
     return most;
   }
 
- private:
   Loop& loop_;
   Duration began_;
   std::map<std::string, Duration> node_ready_, gpu_ready_;
