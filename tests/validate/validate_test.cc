@@ -205,7 +205,8 @@ TEST(validate, driver_component_writes_its_gate_and_failure_removes_it) {
 
 Json owner() {
   return *parse_json(
-      R"({"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"nvidia-operator-validator","uid":"u1"},
+      R"({"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"nvidia-operator-validator","uid":"u1",
+      "ownerReferences":[{"apiVersion":"nvidia.com/v1","kind":"ClusterPolicy","name":"p","uid":"u0","controller":true}]},
     "spec":{"template":{"spec":{"tolerations":[{"key":"nvidia.com/gpu","operator":"Exists"}]}}}})");
 }
 
@@ -214,6 +215,7 @@ TEST(validate, workload_pods_have_upstreams_shape) {
   const Json cuda = workload_pod(Workload::kCuda, options, owner(), "");
   EXPECT_EQ(get_string(cuda, {"metadata", "generateName"}), "nvidia-cuda-validator-");
   EXPECT_EQ(get_string(cuda, {"spec", "nodeName"}), "n1");
+  EXPECT_EQ(get_string(get_array(cuda, {"metadata", "ownerReferences"}).at(0), {"kind"}), "ClusterPolicy");
   EXPECT_EQ(get_string(cuda, {"spec", "runtimeClassName"}), "nvidia");
   EXPECT_EQ(to_text(*find(cuda, {"metadata", "annotations"})),
             R"({"nvidia.cdi.k8s.io/container.cuda-validation":"management.nvidia.com/gpu=all"})");
