@@ -11,7 +11,8 @@ namespace gpuop {
 Result<std::filesystem::path> data_dir();
 // The built fake hardware, <prefix>/sim.
 Result<std::filesystem::path> sim_dir();
-// Where the install tree is staged; writable: <prefix>/image, or a folder of the user's cache where that is not.
+// Where the install tree is staged; writable: <prefix>/image, or a folder of the user's cache where that is
+// not.
 Result<std::filesystem::path> install_dir();
 
 }  // namespace gpuop

@@ -38,9 +38,13 @@ struct Arguments {
 };
 
 // Where a kept demo lies when nothing else was said; one a machine, since --stop has to find it.
-fs::path default_state_dir() { return "/run/gpuctl-demo"; }
+fs::path default_state_dir() {
+  return "/run/gpuctl-demo";
+}
 
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+double seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
 
 // Images of upstream's registry become ours, but the driver's, which comes from NVIDIA.
 void use_our_images(Json& policy) {
@@ -74,13 +78,16 @@ Result<Input> read_input(const Arguments& arguments) {
   for (const char* part : {"deploy/crds", "deploy/manifests"}) {
     for (auto& object : TRY(fleet::load_manifests(data / part))) input.objects.push_back(std::move(object));
   }
-  const fs::path policy_file = arguments.policy.empty() ? data / "fleets/demo-policy.yaml" : fs::path(arguments.policy);
+  const fs::path policy_file =
+      arguments.policy.empty() ? data / "fleets/demo-policy.yaml" : fs::path(arguments.policy);
   for (auto& document : TRY(parse_yaml(TRY(read_file(policy_file)), policy_file.string()))) {
     if (get_string(document.value, {"kind"}) == "ClusterPolicy") {
       if (arguments.our_images) use_our_images(document.value);
-      const auto parsed = TRY_IN(policy::parse_cluster_policy(document.value), "read '" + policy_file.string() + "'");
+      const auto parsed =
+          TRY_IN(policy::parse_cluster_policy(document.value), "read '" + policy_file.string() + "'");
       TRY_IN(policy::check(parsed.spec), "read '" + policy_file.string() + "'");
-      for (const auto& note : parsed.notes) std::fprintf(stderr, "gpuctl demo: %s: %s\n", policy_file.c_str(), note.text.c_str());
+      for (const auto& note : parsed.notes)
+        std::fprintf(stderr, "gpuctl demo: %s: %s\n", policy_file.c_str(), note.text.c_str());
       input.policy_name = parsed.name;
     } else {
       TRY_IN(fleet::resource_of(document.value), "read '" + policy_file.string() + "'");
@@ -98,7 +105,9 @@ class Progress {
  public:
   explicit Progress(Loop& loop) : loop_(loop), began_(loop.elapsed()) {}
 
-  void line(const std::string& text) { std::printf("%7.2fs  %s\n", seconds(loop_.elapsed() - began_), text.c_str()); }
+  void line(const std::string& text) {
+    std::printf("%7.2fs  %s\n", seconds(loop_.elapsed() - began_), text.c_str());
+  }
 
   void update(const fleet::ClusterChain& chain, const kube::Informer& nodes) {
     nodes.for_each([this](const auto& node) {
@@ -134,7 +143,8 @@ class Progress {
     std::printf("\nTime from node Ready to validated and schedulable GPUs:\n");
     for (const auto& [name, at] : gpu_ready_) {
       const auto from = node_ready_.find(name);
-      if (from != node_ready_.end()) std::printf("  %-16s %6.2f s\n", name.c_str(), seconds(at - from->second));
+      if (from != node_ready_.end())
+        std::printf("  %-16s %6.2f s\n", name.c_str(), seconds(at - from->second));
     }
     if (const auto most = slowest()) std::printf("  %-16s %6.2f s\n", "slowest", seconds(*most));
   }
@@ -165,9 +175,11 @@ std::string first_broken_link(const fleet::ClusterChain& chain) {
              (broken->detail.empty() ? std::string("not finished") : broken->detail);
     }
   }
-  const bool any = std::any_of(chain.nodes.begin(), chain.nodes.end(), [](const auto& node) { return node.gpu; });
+  const bool any =
+      std::any_of(chain.nodes.begin(), chain.nodes.end(), [](const auto& node) { return node.gpu; });
   if (!any) return "no node was recognized as having NVIDIA GPUs";
-  return "ClusterPolicy " + chain.policy + " is " + (chain.policy_state.empty() ? "not seen by the operator" : chain.policy_state) +
+  return "ClusterPolicy " + chain.policy + " is " +
+         (chain.policy_state.empty() ? "not seen by the operator" : chain.policy_state) +
          (chain.message.empty() ? "" : ": " + chain.message);
 }
 
@@ -180,7 +192,8 @@ Result<std::string> pod_log(Loop& loop, kube::Client& client, const std::string&
 }
 
 // Creates the pods, waits for what each has to come to, and tells. False when one came to something else.
-Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& cluster, Duration limit, const bool& interrupted) {
+Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& cluster, Duration limit,
+                      const bool& interrupted) {
   fleet::Objects nodes;
   cluster.nodes.for_each([&nodes](const auto& node) { nodes.push_back(node); });
   const auto pods = fleet::demo_pods(nodes, kImage);
@@ -214,7 +227,8 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
       good = good && phase == "Pending" && !why.empty();
       continue;
     }
-    std::printf("%s on node %s\n", phase.c_str(), live ? std::string(get_string(*live, {"spec", "nodeName"}, "-")).c_str() : "-");
+    std::printf("%s on node %s\n", phase.c_str(),
+                live ? std::string(get_string(*live, {"spec", "nodeName"}, "-")).c_str() : "-");
     good = good && phase == "Succeeded";
     if (live && has(*live, {"spec", "nodeName"})) {
       const auto log = pod_log(loop, client, pod.name);
@@ -228,7 +242,8 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
 Result<int> run(const Arguments& arguments) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
   if (::geteuid() != 0) {
-    return fail(Code::kPermission, "a simulated node needs namespaces and mounts of its own: run this as root");
+    return fail(Code::kPermission,
+                "a simulated node needs namespaces and mounts of its own: run this as root");
   }
   Input input = TRY(read_input(arguments));
   std::optional<TempDir> scratch;
@@ -267,16 +282,21 @@ Result<int> run(const Arguments& arguments) {
   bool ended = false;
   auto fleet_process = TRY(cluster::FleetProcess::start(
       loop, options, [&](const cluster::FleetStatus& now) { status = now; }, [&] { ended = true; }));
-  const auto up = [&] { return interrupted || ended || status.phase != cluster::FleetStatus::Phase::kStarting; };
+  const auto up = [&] {
+    return interrupted || ended || status.phase != cluster::FleetStatus::Phase::kStarting;
+  };
   const bool started = loop.run_until(up, limit);
   for (const auto& note : status.notes) progress.line(note);
   if (interrupted) return 130;
   if (!started || ended || status.phase == cluster::FleetStatus::Phase::kFailed) {
-    return fail(Code::kUnavailable, "start the fleet: " + (status.error.empty() ? std::string("it did not come up") : status.error));
+    return fail(
+        Code::kUnavailable,
+        "start the fleet: " + (status.error.empty() ? std::string("it did not come up") : status.error));
   }
   progress.line("control plane and " + std::to_string(input.fleet.nodes.size()) + " nodes started");
 
-  auto client = TRY(kube::make_client(loop, TRY(kube::load_kubeconfig({fleet_process->kubeconfig().string()}))));
+  auto client =
+      TRY(kube::make_client(loop, TRY(kube::load_kubeconfig({fleet_process->kubeconfig().string()}))));
   TRY(fleet::apply_all(loop, *client, input.objects));
   progress.line("operator, node feature discovery and ClusterPolicy '" + input.policy_name + "' applied");
 
@@ -301,8 +321,8 @@ Result<int> run(const Arguments& arguments) {
     const auto chain = cluster.chain();
     std::printf("\n%s\n", fleet::render(chain).c_str());
     std::fflush(stdout);
-    std::fprintf(stderr, "gpuctl demo: not ready after %s. First broken link: %s\n", format_go_duration(limit).c_str(),
-                 first_broken_link(chain).c_str());
+    std::fprintf(stderr, "gpuctl demo: not ready after %s. First broken link: %s\n",
+                 format_go_duration(limit).c_str(), first_broken_link(chain).c_str());
     code = 1;
   } else {
     const bool good = TRY(run_pods(loop, *client, cluster, 30s, interrupted));
@@ -315,7 +335,8 @@ Result<int> run(const Arguments& arguments) {
   }
   if (arguments.keep) {
     std::printf("\nThe fleet stays up; end it with: gpuctl demo --stop%s\nKUBECONFIG=%s\n",
-                arguments.state_dir.empty() ? "" : (" --state-dir " + state.string()).c_str(), fleet_process->kubeconfig().c_str());
+                arguments.state_dir.empty() ? "" : (" --state-dir " + state.string()).c_str(),
+                fleet_process->kubeconfig().c_str());
   } else {
     fleet_process->stop();
   }
@@ -327,13 +348,16 @@ Result<int> run(const Arguments& arguments) {
 int demo_main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
-      "Run a simulated fleet on this machine and bring it from bare nodes to schedulable GPUs. Every process, "
+      "Run a simulated fleet on this machine and bring it from bare nodes to schedulable GPUs. Every "
+      "process, "
       "socket and file is real; only the hardware is not.");
-  app.add_option("--fleet", arguments.fleet, "fleet file (default: 8 x A100, 8 x H200, 2 x L4 shared, one node without GPU)")
+  app.add_option("--fleet", arguments.fleet,
+                 "fleet file (default: 8 x A100, 8 x H200, 2 x L4 shared, one node without GPU)")
       ->check(CLI::ExistingFile);
   app.add_option("--policy", arguments.policy, "file with the ClusterPolicy, and ConfigMaps that it names")
       ->check(CLI::ExistingFile);
-  app.add_flag("--our-images", arguments.our_images, "replace upstream's operand images in the policy by ours");
+  app.add_flag("--our-images", arguments.our_images,
+               "replace upstream's operand images in the policy by ours");
   app.add_flag("--keep", arguments.keep, "leave it up and print its KUBECONFIG");
   app.add_flag("--stop", arguments.stop, "end a fleet that was kept");
   app.add_option("--state-dir", arguments.state_dir, "folder of a kept fleet (default: /run/gpuctl-demo)");

@@ -139,8 +139,10 @@ Json workload_pod(Workload which, const WorkloadOptions& options, const Json& ow
   JsonObject metadata{{"generateName", std::string(app) + "-"},
                       {"namespace", options.ns},
                       {"labels", JsonObject{{"app", app}}}};
-  // The DaemonSet's own owners: were the pod owned by the DaemonSet, its controller would count and delete it.
-  if (const Json* owners = find(owner, {"metadata", "ownerReferences"})) metadata["ownerReferences"] = *owners;
+  // The DaemonSet's own owners: were the pod owned by the DaemonSet, its controller would count and delete
+  // it.
+  if (const Json* owners = find(owner, {"metadata", "ownerReferences"}))
+    metadata["ownerReferences"] = *owners;
   Json security =
       cuda ? Json(JsonObject{{"privileged", true}}) : Json(JsonObject{{"allowPrivilegeEscalation", false}});
   Json first = container(check, options, "vectorAdd", security);
