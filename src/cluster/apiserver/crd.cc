@@ -161,6 +161,10 @@ bool CustomType::selectable(std::string_view field) const {
   return std::find(selectable_.begin(), selectable_.end(), field) != selectable_.end();
 }
 
+const Schema& ResourceType::custom_schema() const {
+  return custom->schema();
+}
+
 void default_crd(Json& crd) {
   std::string kind = str(get_string(crd, {"spec", "names", "kind"}));
   if (get_string(crd, {"spec", "names", "listKind"}).empty() && !kind.empty())

@@ -36,6 +36,7 @@ struct Call {
   std::string manager;
   bool dry_run = false;
   FieldValidation validation = FieldValidation::kWarn;
+  Json managed;  // the managedFields that an apply has worked out; null otherwise
   std::vector<std::string> warnings;
   std::vector<std::string> body_faults;  // duplicate keys of the body: faults like unknown fields
 

@@ -1,11 +1,11 @@
 // The shapes of the built-in types (kubernetes-api.md Appendix A): one line a message.
 //
 //   NAME: FIELD, FIELD, …        FIELD = NUMBER NAME[MARK][:TYPE]
-// MARK: [] list, replaced whole; [k] list merged by key k ([a+b]: server-side apply uses both, strategic merge
-// the first; a trailing ! asks for retainKeys); [=] set of texts; {} map; {!} map that is owned whole; a lone !
-// marks a struct with retainKeys. TYPE: none text, s1 text that stays when empty, i integer, i0 integer left out
-// when zero, b and b0 likewise, x bytes, else a message. NAME '-': the fields stand in the parent's own JSON.
-// A leading ! before the message's name: server-side apply owns it whole.
+// MARK: [] list, replaced whole; [k] list merged by key k ([a+b]: server-side apply uses both, strategic
+// merge the first; a trailing ! asks for retainKeys); [=] set of texts; {} map; {!} map that is owned whole;
+// a lone ! marks a struct with retainKeys. TYPE: none text, s1 text that stays when empty, i integer, i0
+// integer left out when zero, b and b0 likewise, x bytes, else a message. NAME '-': the fields stand in the
+// parent's own JSON. A leading ! before the message's name: server-side apply owns it whole.
 #include "cluster/apiserver/types.h"
 
 namespace gpuop::cluster::api {

@@ -58,6 +58,7 @@ const Message* find_message(std::string_view package, std::string_view name);
 const std::vector<std::pair<std::string_view, std::string_view>>& type_tables();
 
 class CustomType;  // crd.h
+class Schema;      // schema.h
 
 struct Subresource {
   std::string name;  // "status"
@@ -86,6 +87,7 @@ struct ResourceType {
   std::string qualified() const { return group.empty() ? plural : plural + "." + group; }
   std::string qualified_kind() const { return group.empty() ? kind : kind + "." + group; }
   const Subresource* subresource(std::string_view name) const;
+  const Schema& custom_schema() const;  // only where `custom` is set
 };
 using TypePtr = std::shared_ptr<const ResourceType>;
 

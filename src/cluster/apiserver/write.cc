@@ -298,7 +298,10 @@ Answer<ObjectPtr> Server::modify(Call& call, const Edit& edit) {
     default_object(type, object);
   }
   TRY(admit_update(call, current, object));
-  if (object == current) return before;
+  // A writer that leaves the record of owners out leaves it as it is.
+  if (!has(object, {"metadata", "managedFields"}))
+    copy_or_erase(metadata_of(object), get_object(current, {"metadata"}), "managedFields");
+  if (object == current && call.managed.is_null()) return before;
   FieldErrors errors = validate_metadata_update(current, object);
   if (call.sub != "status" || type.custom) append(errors, validate_content(type, object, &current));
   if (!errors.empty()) return invalid_object(type, call.name, std::move(errors));
