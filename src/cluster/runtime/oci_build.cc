@@ -1,6 +1,7 @@
 #include "cluster/runtime/oci_build.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -134,6 +135,18 @@ Json volume_mount(const RuntimeMount& mount) {
   return mount_entry(mount.container_path, "bind", mount.host_path, options);
 }
 
+// Outer ones first, as containerd sorts them; the order is kept among equals.
+JsonArray by_depth(JsonArray mounts) {
+  std::multimap<std::size_t, Json> sorted;
+  for (Json& mount : mounts) {
+    std::size_t depth = depth_of(mount);
+    sorted.emplace(depth, std::move(mount));
+  }
+  JsonArray out;
+  for (auto& [depth, mount] : sorted) out.push_back(std::move(mount));
+  return out;
+}
+
 JsonArray mounts_of(const SpecInputs& in) {
   JsonArray mounts = default_mounts(in);
   std::vector<RuntimeMount> volumes = in.container.mounts;
@@ -151,9 +164,7 @@ JsonArray mounts_of(const SpecInputs& in) {
     if (same != mounts.end()) mounts.erase(same);
     mounts.push_back(std::move(entry));
   }
-  std::stable_sort(mounts.begin(), mounts.end(),
-                   [](const Json& a, const Json& b) { return depth_of(a) < depth_of(b); });
-  return mounts;
+  return by_depth(std::move(mounts));
 }
 
 std::string rootfs_propagation(const ContainerSpec& container) {
