@@ -164,6 +164,20 @@ fs::path state_path(const fs::path& root, std::string_view version) {
   return root / kLibraries / ("libnvidia-simstate.so." + std::string(version));
 }
 
+Result<> install_module_tools(const fs::path& sim_dir, const fs::path& root) {
+  std::string program = TRY(read_file(sim_dir / "bin/modprobe"));
+  std::error_code why;
+  TRY(make_dirs(root / "usr/sbin"));
+  if (!fs::exists(fs::symlink_status(root / "sbin", why))) TRY(put_link("usr/sbin", root / "sbin"));
+  std::vector<fs::path> folders = {root / "usr/sbin"};
+  if (!fs::is_symlink(root / "sbin", why)) folders.push_back(root / "sbin");
+  for (const fs::path& folder : folders) {
+    TRY(put_new(folder / "modprobe", program, 0755));
+    for (const char* name : {"rmmod", "lsmod", "insmod"}) TRY(put_link("modprobe", folder / name));
+  }
+  return {};
+}
+
 Result<> attach_state(const DriverInstall& in) {
   fs::path source = hardware_state_path(in.kernel_root), target = state_path(in.root, in.version);
   struct stat a{}, b{};
@@ -188,6 +202,7 @@ Result<> install_driver(const DriverInstall& in) {
   std::string doing = "install driver '" + in.version + "' in '" + in.root.string() + "'";
   TRY_IN(put_libraries(in), doing);
   TRY_IN(put_programs(in), doing);
+  TRY_IN(install_module_tools(in.sim_dir, in.root), doing);
   TRY_IN(put_data(in), doing);
   if (!in.user_space_only) TRY_IN(put_modules(in), doing);
   TRY_IN(attach_state(in), doing);

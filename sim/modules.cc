@@ -1,6 +1,10 @@
 #include "sim/modules.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -236,7 +240,20 @@ Result<std::string> loaded_driver_version(const fs::path& kernel_root) {
   return std::string(trim(TRY(read_file(kernel_root / "sys/module/nvidia/version"))));
 }
 
-Result<> load_module(const fs::path& kernel_root, std::string_view given) {
+namespace {
+
+// One change at a time, from any process; held until the object goes.
+Result<Fd> lock_modules(const fs::path& kernel_root) {
+  fs::path path = kernel_root / "sim/modules.lock";
+  Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd) return fail(errno_error("open '" + path.string() + "'", errno));
+  while (::flock(fd.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return fail(errno_error("lock '" + path.string() + "'", errno));
+  }
+  return fd;
+}
+
+Result<> load_locked(const fs::path& kernel_root, std::string_view given) {
   std::string name = underscored(given);
   auto modules = TRY(loaded(kernel_root));
   if (std::find(modules.begin(), modules.end(), name) != modules.end()) return {};
@@ -254,7 +271,7 @@ Result<> load_module(const fs::path& kernel_root, std::string_view given) {
                                     "' should be '" + release + "': Exec format error");
   }
   std::string version = value_of(module, "version");
-  for (const auto& dependency : needs(name)) TRY(load_module(kernel_root, dependency));
+  for (const auto& dependency : needs(name)) TRY(load_locked(kernel_root, dependency));
   if (name == "nvidia") {
     TRY(change_state(kernel_root, [&](State& s) { driver_start(s, version); }));
     StateFile state;
@@ -270,7 +287,35 @@ Result<> load_module(const fs::path& kernel_root, std::string_view given) {
   return write_modules(kernel_root, modules);
 }
 
+}  // namespace
+
+std::vector<std::string> removal_order(const std::string& name) {
+  std::vector<std::string> out = {name};
+  for (const auto& needed : needs(name)) {
+    for (auto& deeper : removal_order(needed)) out.push_back(std::move(deeper));
+  }
+  return out;
+}
+
+Result<> set_module_parameters(const fs::path& kernel_root, const std::string& name,
+                               const std::vector<std::string>& words) {
+  for (const auto& word : words) {
+    std::size_t equals = word.find('=');
+    std::string key = word.substr(0, equals);
+    if (key.empty() || key.find('/') != std::string::npos) continue;
+    std::string value = equals == std::string::npos ? "1" : word.substr(equals + 1);
+    TRY(put(kernel_root / "sys/module" / name / "parameters" / key, value + "\n"));
+  }
+  return {};
+}
+
+Result<> load_module(const fs::path& kernel_root, std::string_view name) {
+  Fd lock = TRY(lock_modules(kernel_root));
+  return load_locked(kernel_root, name);
+}
+
 Result<> unload_module(const fs::path& kernel_root, std::string_view given) {
+  Fd lock = TRY(lock_modules(kernel_root));
   std::string name = underscored(given);
   auto modules = TRY(loaded(kernel_root));
   auto at = std::find(modules.begin(), modules.end(), name);

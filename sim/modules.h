@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/files.h"
 #include "base/result.h"
@@ -25,6 +26,11 @@ constexpr unsigned kMajorNvidia = 195, kMajorUvm = 508, kMajorCaps = 511;
 // driver links of every GPU that nothing else has taken, /proc/driver/nvidia and the MIG capabilities.
 Result<> bind_gpu_driver(const fs::path& kernel_root, const State& state);
 Result<> unbind_gpu_driver(const fs::path& kernel_root);
+// What `modprobe -r name` takes out: the module, then what it alone had needed.
+std::vector<std::string> removal_order(const std::string& name);
+// "key=value" words as /sys/module/NAME/parameters shows them.
+Result<> set_module_parameters(const fs::path& kernel_root, const std::string& name,
+                               const std::vector<std::string>& words);
 // Writes /proc/driver/nvidia/capabilities for the instances that exist now.
 Result<> put_capabilities(const fs::path& kernel_root, const State& state);
 

@@ -332,6 +332,7 @@ Result<> build_node_tree(const NodeHardware& hw, const fs::path& root) {
   TRY(put_dmi(root, hw, profile ? &*profile : nullptr));
   TRY(put_proc(root, hw));
   TRY(put_kernel(root, hw));
+  if (!hw.profiles.empty()) TRY(install_module_tools(hw.profiles.parent_path(), root));
   TRY(put(root / "sys/module/firmware_class/parameters/path", "\n"));
   if (!keep || !driver_was_loaded) {
     TRY(drop(root / "proc/driver/nvidia"));

@@ -76,6 +76,10 @@ Result<> attach_state(const DriverInstall& install);
 // Where the state file is inside a driver root.
 fs::path state_path(const fs::path& root, std::string_view version);
 
+// modprobe, rmmod, lsmod and insmod into `root`/usr/sbin and `root`/sbin. build_node_tree puts them beneath
+// the kernel root itself, install_driver into the driver root.
+Result<> install_module_tools(const fs::path& sim_dir, const fs::path& root);
+
 // A node that comes with its driver: install_driver, nvidia, nvidia-uvm and nvidia-modeset loaded.
 // Make the device nodes with make_device_nodes.
 Result<> preinstall_driver(const DriverInstall& install);

@@ -27,20 +27,27 @@ void make_folders(const std::string& path) {
   }
 }
 
-// Reads the number in a pid file and asks whether that process lives.
-bool runs_already(const std::string& file) {
+// Whether the process in a pid file lives and is one of us: the file may have outlived its process, and the
+// number may be another's by now.
+bool runs_already(const std::string& file, const std::string& name) {
   FILE* f = fopen(file.c_str(), "re");
   if (!f) return false;
   int pid = 0;
-  bool alive = fscanf(f, "%d", &pid) == 1 && pid > 0 && pid != getpid() && kill(pid, 0) == 0;
+  bool read = fscanf(f, "%d", &pid) == 1 && pid > 0 && pid != getpid();
   fclose(f);
-  return alive;
+  if (!read) return false;
+  f = fopen(("/proc/" + std::to_string(pid) + "/cmdline").c_str(), "re");
+  if (!f) return access("/proc/self", F_OK) != 0 && kill(pid, 0) == 0;
+  char line[256] = {};
+  (void)!fread(line, 1, sizeof line - 1, f);
+  fclose(f);
+  return std::string(line).ends_with(name);
 }
 
 // Into the background; the caller returns when the daemon's files are there.
 int detach(const std::string& name, const Files& files, int (*serve)(int socket)) {
   make_folders(files.folder);
-  if (runs_already(files.pid)) {
+  if (runs_already(files.pid, name)) {
     fprintf(stderr, "%s: already running\n", name.c_str());
     return 1;
   }
@@ -79,7 +86,7 @@ int detach(const std::string& name, const Files& files, int (*serve)(int socket)
   fprintf(f, "%d\n", getpid());
   fclose(f);
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int fd = 0; fd < 3 && null >= 0; ++fd) dup2(null, fd);
+  for (int fd = 0; fd < 3; ++fd) null >= 0 ? dup2(null, fd) : close(fd);
   (void)!write(ready[1], "1", 1);
   close(ready[1]);
   while (true) {
