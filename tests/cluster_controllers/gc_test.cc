@@ -101,6 +101,22 @@ TEST(cluster_controllers, an_object_with_one_owner_left_stays) {
   EXPECT_FALSE(t.get(kConfigMaps, "default", "child"));
 }
 
+TEST(cluster_controllers, foreground_deletion_lets_go_of_what_others_own) {
+  SmallCluster t;
+  const Json a = t.create(kConfigMaps, "default", R"(metadata: {name: a})");
+  const Json b = t.create(kConfigMaps, "default", R"(metadata: {name: b})");
+  Json child = SmallCluster::yaml("metadata: {name: child}");
+  set(child, {"metadata", "ownerReferences"}, JsonArray{kube::owner_reference(a), kube::owner_reference(b, false)});
+  t.create(kConfigMaps, "default", child);
+  t.settle();
+  t.remove(kConfigMaps, "default", "a", {.propagation = "Foreground"});
+  t.settle();
+  EXPECT_FALSE(t.get(kConfigMaps, "default", "a"));
+  const auto left = t.get(kConfigMaps, "default", "child");
+  ASSERT_TRUE(left);
+  EXPECT_EQ(get_array(*left, {"metadata", "ownerReferences"}).size(), 1u);
+}
+
 TEST(cluster_controllers, case27_owner_in_another_namespace_is_none) {
   SmallCluster t;
   t.create(kube::kNamespaces, "", R"(metadata: {name: other})");

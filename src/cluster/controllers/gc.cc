@@ -291,15 +291,15 @@ class GarbageCollector final : public Controller {
   }
 
   void examine_owners(const Node& node, std::function<void(bool)> finished) {
-    std::vector<Owner> absent;
-    bool solid = false, waiting = false;
+    std::vector<Owner> absent, waiting;
+    bool solid = false;
     for (const Owner& owner : node.owners) {
       switch (state_of(node, owner)) {
         case OwnerState::kSolid:
           solid = true;
           break;
         case OwnerState::kWaiting:
-          waiting = true;
+          waiting.push_back(owner);
           break;
         case OwnerState::kAbsent:
           absent.push_back(owner);
@@ -315,9 +315,9 @@ class GarbageCollector final : public Controller {
           break;
       }
     }
-    if (absent.empty() && !waiting) return finished(true);
+    if (absent.empty() && waiting.empty()) return finished(true);
     // The graph may lag behind the server: what it lacks is asked for once more before anything is removed.
-    confirm_absent(node.uid, std::move(absent), solid, waiting, std::move(finished));
+    confirm_absent(node.uid, std::move(absent), solid, std::move(waiting), std::move(finished));
   }
 
   static Json object_of(const Node& node) {
@@ -338,7 +338,7 @@ class GarbageCollector final : public Controller {
     return nullptr;
   }
 
-  void confirm_absent(const std::string& uid, std::vector<Owner> absent, bool solid, bool waiting,
+  void confirm_absent(const std::string& uid, std::vector<Owner> absent, bool solid, std::vector<Owner> waiting,
                       std::function<void(bool)> finished) {
     auto still = std::make_shared<std::vector<Owner>>();
     auto found_again = std::make_shared<bool>(false);
@@ -349,7 +349,12 @@ class GarbageCollector final : public Controller {
       if (!ok) return finished(false);
       const auto found = nodes_.find(uid);
       if (found == nodes_.end()) return finished(true);
-      if (solid || *found_again) return cut_owners(found->second, *still, finished);
+      if (solid || *found_again) {
+        // An owner that waits for its dependents need not wait for one that others keep.
+        std::vector<Owner> gone = *still;
+        gone.insert(gone.end(), waiting.begin(), waiting.end());
+        return cut_owners(found->second, gone, finished);
+      }
       remove(found->second, finished);
     });
     for (const Owner& owner : absent) {
