@@ -539,6 +539,66 @@ TEST(cluster_kubelet, the_runtime_goes_and_comes_back) {
   EXPECT_EQ(n.phase("p"), "Running");
 }
 
+TEST(cluster_kubelet, a_probe_that_cannot_be_made_counts_for_nothing) {
+  Node n;
+  n.runtime->on_exec = [](const auto&, const auto&) -> Result<ExitState> {
+    return fail(Code::kUnavailable, "call the runtime: it is away");
+  };
+  n.start();
+  n.add_pod("p",
+            "containers: [{name: c, image: 'a:1', livenessProbe: {exec: {command: [x]}, periodSeconds: 1}}]");
+  n.pass(30s);
+  EXPECT_EQ(n.restarts("p", "c"), 0);
+  EXPECT_EQ(n.event_text("Unhealthy"), "Liveness probe errored: call the runtime: it is away");
+}
+
+TEST(cluster_kubelet, a_stop_that_failed_is_made_again) {
+  Node n;
+  bool alive = true;
+  n.runtime->on_exec = [&](const auto&, const auto&) -> Result<ExitState> {
+    return ExitState{.code = alive ? 0 : 1};
+  };
+  n.start();
+  n.add_pod("p",
+            "containers: [{name: c, image: 'a:1', livenessProbe: {exec: {command: [x]}, periodSeconds: 1, "
+            "failureThreshold: 1}}]");
+  n.pass(500ms);
+  alive = false;
+  n.loop->run_until([&] { return n.calls("stop") > 0; }, 5s);
+  n.runtime->go_away();
+  n.pass(5s);
+  alive = true;
+  n.runtime->come_back(false);
+  n.pass(1s);
+  EXPECT_EQ(n.restarts("p", "c"), 1);
+}
+
+TEST(cluster_kubelet, another_image_restarts_the_container) {
+  Node n;
+  n.start();
+  n.add_pod("p", kOne);
+  Json pod = n.pod_of("p");
+  pod.at("spec").at("containers").at(0).at("image") = "app:2";
+  n.api->put(Node::pod_path("p"), pod);
+  n.settle();
+  EXPECT_EQ(n.restarts("p", "c"), 1);
+  EXPECT_EQ(n.runtime->specs.back().image, "app:2");
+}
+
+TEST(cluster_kubelet, what_a_container_says_in_other_encodings_is_passed_on) {
+  Node n(true);
+  n.runtime->behave = [](const ContainerSpec&) {
+    auto play = lives(1s, 2);
+    play.termination_text = "caf\xe9 \xe2\x82\xac";
+    return play;
+  };
+  n.start();
+  n.add_pod("p", "{restartPolicy: Never, containers: [{name: c, image: 'a:1'}]}");
+  n.pass(2s);
+  EXPECT_EQ(get_string(n.container("p", "c"), {"state", "terminated", "message"}),
+            "caf\xef\xbf\xbd \xe2\x82\xac");
+}
+
 TEST(cluster_kubelet, an_api_server_that_refuses_writes_is_caught_up_with) {
   Node n;
   n.start();

@@ -1,10 +1,14 @@
 // What needs a real loop: gRPC sockets, probes over sockets, logs over HTTPS.
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "base/http_server.h"
@@ -218,6 +222,49 @@ TEST(cluster_kubelet, probes_over_sockets) {
   }
   loop.run_for(20ms);
   EXPECT_FALSE(called);
+}
+
+TEST(cluster_kubelet, probes_of_a_nodes_own_network) {
+  // A thread with a network namespace of its own, loopback up, listening where nobody else can see it.
+  std::promise<std::pair<int, int>> ready;  // (thread id, port); port 0: not allowed
+  std::promise<void> over;
+  std::thread node([&] {
+    if (::unshare(CLONE_NEWNET) != 0) return ready.set_value({0, 0});
+    const int control = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ifreq request{};
+    std::snprintf(request.ifr_name, sizeof request.ifr_name, "lo");
+    request.ifr_flags = IFF_UP | IFF_RUNNING;
+    ::ioctl(control, SIOCSIFFLAGS, &request);
+    ::close(control);
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(9400);
+    ::inet_pton(AF_INET, "127.0.1.7", &address.sin_addr);
+    const bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                         ::listen(listener, 4) == 0;
+    ready.set_value({static_cast<int>(::gettid()), listens ? 9400 : 0});
+    over.get_future().wait();
+    ::close(listener);
+  });
+  const auto [tid, port] = ready.get_future().get();
+  if (port != 0) {
+    Loop loop;
+    const NetProbe what{.kind = NetProbe::Kind::kTcp, .host = "127.0.1.7", .port = port};
+    auto ask = [&](const std::string& netns) {
+      std::optional<Result<>> answer;
+      const Handle handle =
+          make_net_prober(loop, netns)(what, [&](Result<> how) { answer = std::move(how); });
+      loop.run_until([&] { return answer.has_value(); }, 5s);
+      return answer ? *answer : fail(Code::kTimeout, "no answer");
+    };
+    EXPECT_TRUE(ask("/proc/self/task/" + std::to_string(tid) + "/ns/net"));
+    EXPECT_FALSE(ask(""));
+    EXPECT_FALSE(ask("/no/such/file"));
+  }
+  over.set_value();
+  node.join();
+  if (port == 0) GTEST_SKIP() << "network namespaces need root";
 }
 
 struct Https {

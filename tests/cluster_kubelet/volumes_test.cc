@@ -1,5 +1,9 @@
 // Volumes and environment, on disk beneath a node root.
+#include <linux/magic.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "cluster/kubelet/volume_files.h"
 #include "fixture.h"
@@ -282,6 +286,27 @@ TEST(cluster_kubelet, watches_end_with_the_pods_that_need_them) {
   n.pass(2s);
   config_map(n, "cm", "{k: w}");
   EXPECT_EQ(n.api->watches(), before);
+}
+
+TEST(cluster_kubelet, memory_volumes_are_a_tmpfs_and_go_with_the_pod) {
+  if (::unshare(CLONE_NEWNS) != 0) GTEST_SKIP() << "mounting needs root";
+  ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+  Node n(true);
+  n.start();
+  n.add_pod("p",
+            "{volumes: [{name: m, emptyDir: {medium: Memory, sizeLimit: 1Mi}}], "
+            "containers: [{name: c, image: 'a:1', volumeMounts: [{name: m, mountPath: /m}]}]}");
+  const fs::path path = n.dir.path() / mount_of(n, "/m").substr(1);
+  struct statfs info{};
+  ASSERT_EQ(::statfs(path.c_str(), &info), 0);
+  EXPECT_EQ(info.f_type, TMPFS_MAGIC);
+  EXPECT_EQ(info.f_blocks * static_cast<unsigned long>(info.f_bsize), 1u << 20);
+  ASSERT_TRUE(write_file_atomic(path / "f", "x"));
+  n.restart();  // the next kubelet finds it mounted and leaves it
+  EXPECT_EQ(read_file(path / "f").value_or(""), "x");
+  n.api->delete_pod(Node::pod_path("p"), 0);
+  n.settle();
+  EXPECT_FALSE(fs::exists(path));
 }
 
 TEST(cluster_kubelet, trees_are_removed_without_following_links) {

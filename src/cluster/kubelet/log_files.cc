@@ -74,6 +74,49 @@ Result<std::int64_t> tail_offset(int fd, std::int64_t lines) {
   return lines == 0 ? info.st_size : 0;
 }
 
+std::string file_tail(const std::filesystem::path& path, std::size_t bytes) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info{};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  const auto size = static_cast<std::size_t>(info.st_size);
+  std::string out(std::min(size, bytes), '\0');
+  const ssize_t got = ::pread(fd.get(), out.data(), out.size(), static_cast<off_t>(size - out.size()));
+  out.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return out;
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    const std::size_t length = lead < 0x80                   ? 1
+                               : lead >= 0xc2 && lead < 0xe0 ? 2
+                               : lead >= 0xe0 && lead < 0xf0 ? 3
+                               : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                             : 0;
+    bool good = length > 0 && at + length <= text.size();
+    for (std::size_t i = 1; good && i < length; ++i)
+      good = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
+    if (good && length > 2) {
+      // Overlong forms, surrogates and what lies beyond U+10FFFF.
+      const auto second = static_cast<unsigned char>(text[at + 1]);
+      if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
+          (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90)) {
+        good = false;
+      }
+    }
+    if (good) {
+      out += text.substr(at, length);
+      at += length;
+    } else {
+      out += "\xef\xbf\xbd";
+      ++at;
+    }
+  }
+  return out;
+}
+
 std::string log_tail(const std::filesystem::path& path, std::int64_t lines, std::size_t bytes) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return {};

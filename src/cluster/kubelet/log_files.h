@@ -47,6 +47,10 @@ class LogCutter {
 
 // Where the last `lines` whole lines of the file begin, in bytes; counts entries that end a line.
 Result<std::int64_t> tail_offset(int fd, std::int64_t lines);
+// The last bytes of a file that may be anything; empty when it cannot be read.
+std::string file_tail(const std::filesystem::path& path, std::size_t bytes);
+// The text with every byte that is not UTF-8 replaced by U+FFFD: what containers write goes into API objects.
+std::string valid_utf8(std::string_view text);
 // The text of the last lines, at most `lines` and `bytes`, for termination messages.
 std::string log_tail(const std::filesystem::path& path, std::int64_t lines, std::size_t bytes);
 

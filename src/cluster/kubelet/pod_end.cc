@@ -25,6 +25,8 @@ void PodWorker::exited(Container& container) {
   container.prober.reset();
   container.hook.reset();
   container.stopping = false;
+  container.stop_grace.reset();
+  container.stop_timer.reset();
   container.hook_done = true;
   container.termination_message = read_termination(container);
   container.waiting_reason.clear();
@@ -50,8 +52,8 @@ void PodWorker::exited(Container& container) {
 std::string PodWorker::read_termination(const Container& container) const {
   if (!context_.on_disk()) return {};
   const ContainerInfo& info = *container.current;
-  auto text = read_file(termination_path(container.name, info.attempt), 1u << 20);
-  if (text && !text->empty()) return text->substr(0, 4096);
+  const std::string text = file_tail(termination_path(container.name, info.attempt), 4096);
+  if (!text.empty()) return text;
   const bool from_log =
       get_string(spec_of(container.name), {"terminationMessagePolicy"}) == "FallbackToLogsOnError";
   if (!from_log || info.exit_code == 0) return {};
@@ -91,7 +93,8 @@ void PodWorker::restart_for(Container& container, const std::string& kind) {
 }
 
 void PodWorker::stop_container(Container& container, Duration grace) {
-  if (!is_running(container) || std::exchange(container.stopping, true)) return;
+  if (!is_running(container) || container.stop_timer || std::exchange(container.stopping, true)) return;
+  container.stop_grace = grace;
   container.hook.reset();
   const Json* hook = gpuop::find(spec_of(container.name), {"lifecycle", "preStop"});
   if (hook == nullptr || !hook->is_object() || grace <= Duration::zero()) {
@@ -118,7 +121,10 @@ void PodWorker::stop_now(const std::string& name, Duration grace) {
         if (!how) {
           log::warn("cannot stop a container", {{"container", id}, {"error", how.error()}});
           stopped->stopping = false;
-          end_timer_ = context_.loop.after(end_backoff_.next(), [this] { schedule_sync(); });
+          stopped->stop_timer = context_.loop.after(end_backoff_.next(), [this, stopped] {
+            stopped->stop_timer.reset();
+            schedule_sync();
+          });
         }
         schedule_sync();
       }));
@@ -144,13 +150,13 @@ bool PodWorker::stop_all(Duration grace) {
     container->timer.reset();
     if (container->kind == ContainerKind::kSidecar || !is_running(*container)) continue;
     plain_runs = true;
-    if (!container->stopping) event("Normal", "Killing", "Stopping container " + container->name);
+    if (!container->stop_grace) event("Normal", "Killing", "Stopping container " + container->name);
     stop_container(*container, grace);
   }
   if (plain_runs || starting) return false;
   for (auto it = containers_.rbegin(); it != containers_.rend(); ++it) {
     if (!is_running(**it)) continue;
-    if (!(*it)->stopping) event("Normal", "Killing", "Stopping container " + (*it)->name);
+    if (!(*it)->stop_grace) event("Normal", "Killing", "Stopping container " + (*it)->name);
     stop_container(**it, std::max(stop_deadline_ - now, std::min(grace, kLeastGrace)));
     return false;
   }

@@ -341,8 +341,8 @@ void PodWorker::started(Container& container) {
 void PodWorker::begin_probes(Container& container) {
   ProberEvents events;
   events.changed = safe([this] { schedule_sync(); });
-  events.failed = safe([this](const std::string& kind, const std::string& why) {
-    event("Warning", "Unhealthy", kind + " probe failed: " + why);
+  events.failed = safe([this](const std::string& kind, const std::string& how, const std::string& why) {
+    event("Warning", "Unhealthy", kind + " probe " + how + ": " + why);
   });
   events.restart = safe([this, &container](const std::string& kind) { restart_for(container, kind); });
   container.prober = std::make_unique<Prober>(context_, pod_, spec_of(container.name), container.current->id,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "cluster/kubelet/log_files.h"
 #include "kube/object.h"
 
 namespace gpuop::cluster {
@@ -25,7 +26,7 @@ Json terminated_state(const ContainerInfo& info, const std::string& message) {
   if (info.signal != 0) out["signal"] = info.signal;
   out["reason"] = info.reason.empty() ? (info.exit_code == 0 ? "Completed" : "Error") : info.reason;
   if (const std::string& text = message.empty() ? info.message : message; !text.empty())
-    out["message"] = text;
+    out["message"] = valid_utf8(text);
   out["startedAt"] = format_time(info.started);
   out["finishedAt"] = format_time(info.finished);
   out["containerID"] = "containerd://" + info.id;
@@ -34,7 +35,7 @@ Json terminated_state(const ContainerInfo& info, const std::string& message) {
 
 Json waiting_state(std::string_view reason, const std::string& message) {
   JsonObject out{{"reason", reason}};
-  if (!message.empty()) out["message"] = message;
+  if (!message.empty()) out["message"] = valid_utf8(message);
   return JsonObject{{"waiting", std::move(out)}};
 }
 

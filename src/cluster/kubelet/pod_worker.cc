@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "cluster/kubelet/log_files.h"
 #include "cluster/kubelet/pod_worker_inl.h"
 #include "kube/object.h"
 
@@ -140,7 +141,7 @@ bool PodWorker::running(const std::string& name, int attempt) const {
 }
 
 void PodWorker::event(std::string_view type, std::string_view reason, const std::string& message) {
-  context_.events.event(*pod_, type, reason, message);
+  context_.events.event(*pod_, type, reason, valid_utf8(message));
 }
 
 void PodWorker::schedule_sync() {
@@ -172,6 +173,7 @@ void PodWorker::poke() {
   sandbox_timer_.reset();
   sandbox_backoff_.reset();
   end_timer_.reset();
+  for (const auto& container : containers_) container->stop_timer.reset();
   schedule_sync();
 }
 
@@ -182,6 +184,7 @@ void PodWorker::stop() {
     container->prober.reset();
     container->timer.reset();
     container->hook.reset();
+    container->stop_timer.reset();
     container->watches.clear();
   }
   for (Handle* handle : {&sandbox_timer_, &deadline_timer_, &end_timer_, &patch_, &delete_, &patch_timer_}) {
@@ -340,7 +343,17 @@ bool PodWorker::sync_inits() {
   return true;
 }
 
+// A container that is to be stopped and still runs, or that runs another image than the pod now says.
+void PodWorker::check_running(Container& container) {
+  if (!is_running(container) || container.stopping) return;
+  if (container.stop_grace) return stop_container(container, *container.stop_grace);
+  if (container.current->image == get_string(spec_of(container.name), {"image"})) return;
+  event("Normal", "Killing", "Container " + container.name + " definition changed, will be restarted");
+  stop_container(container, grace_period());
+}
+
 void PodWorker::sync_containers() {
+  for (const auto& container : containers_) check_running(*container);
   if (!sync_inits()) return;
   bool over = true;
   for (const auto& container : containers_) {

@@ -58,14 +58,15 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
     std::string termination_message, last_termination_message;
     std::string image_id;
     std::string waiting_reason, waiting_message;
-    bool busy = false;       // a start is under way
-    bool stopping = false;   // a stop was asked for
-    bool hook_done = false;  // postStart is over
-    Time not_before{};       // no start before
-    Duration crash_delay{};  // the next delay after a crash; zero: at once
+    bool busy = false;                   // a start is under way
+    bool stopping = false;               // a stop was asked for
+    std::optional<Duration> stop_grace;  // of the stop that is wanted, until the container has ended
+    bool hook_done = false;              // postStart is over
+    Time not_before{};                   // no start before
+    Duration crash_delay{};              // the next delay after a crash; zero: at once
     Backoff start_backoff{std::chrono::milliseconds(250), std::chrono::seconds(10)};
     Backoff image_backoff{std::chrono::seconds(10), std::chrono::seconds(300)};
-    Handle timer, hook;
+    Handle timer, hook, stop_timer;
     std::map<std::string, std::string> env;  // of the start under way
     std::vector<Handle> watches;             // of ConfigMaps and Secrets that env refers to
     bool watching = false;
@@ -81,6 +82,7 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   void sync();
   void sync_run();
   void sync_containers();
+  void check_running(Container& container);
   bool sync_inits();
   bool ending() const;
   void admit();

@@ -75,7 +75,8 @@ Handle run_action(KubeletContext& context, const Json& action, const Json& conta
             if (!state && state.error().code() == Code::kTimeout) {
               answered(fail(Code::kTimeout, "command timed out after " + format_go_duration(limit)));
             } else if (!state) {
-              answered(fail(std::move(state).error()));
+              // The command could not be run: that says nothing about the container.
+              answered(fail(Code::kCancelled, state.error().text()));
             } else if (!state->ok()) {
               answered(fail(Code::kUnavailable, exec_failure(*state)));
             } else {
@@ -204,9 +205,14 @@ void Prober::done(Kind kind, Result<> how) {
     return;
   }
   if (!probe.counted) return schedule(kind);
+  if (how.error().code() == Code::kCancelled) {
+    events_.failed(kWords[kind], "errored", how.error().text());
+    if (!alive.expired()) schedule(kind);
+    return;
+  }
   probe.successes = 0;
   ++probe.failures;
-  events_.failed(kWords[kind], how.error().text());
+  events_.failed(kWords[kind], "failed", how.error().text());
   if (alive.expired()) return;
   const auto threshold = std::max<std::int64_t>(get_int(*probe.spec, {"failureThreshold"}, 3), 1);
   if (probe.failures >= threshold) {

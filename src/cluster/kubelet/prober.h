@@ -17,8 +17,8 @@ namespace gpuop::cluster {
 
 struct ProberEvents {
   std::function<void()> changed;  // started() or ready() changed
-  std::function<void(const std::string& kind, const std::string& why)>
-      failed;                                            // one failed try: event Unhealthy
+  // One try that went wrong: "failed", or "errored" when it could not be made (it does not count then).
+  std::function<void(const std::string& kind, const std::string& how, const std::string& why)> failed;
   std::function<void(const std::string& kind)> restart;  // liveness or startup gave up
 };
 
