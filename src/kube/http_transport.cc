@@ -118,8 +118,9 @@ class HttpTransport final : public Transport, public std::enable_shared_from_thi
     curl_multi_setopt(multi_, CURLMOPT_TIMERDATA, this);
     curl_multi_setopt(multi_, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
     curl_multi_setopt(multi_, CURLMOPT_MAX_CONCURRENT_STREAMS, 250L);
-    // Idle connections that are kept; watches over HTTP/1.1 each hold one that is busy.
-    curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, 32L);
+    // Over HTTP/1.1 each watch holds a connection, and these count here too: a small number would close every
+    // connection after one request as soon as there are so many watches.
+    curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, 1000L);
   }
 
   ~HttpTransport() override {

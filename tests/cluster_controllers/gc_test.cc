@@ -106,7 +106,8 @@ TEST(cluster_controllers, foreground_deletion_lets_go_of_what_others_own) {
   const Json a = t.create(kConfigMaps, "default", R"(metadata: {name: a})");
   const Json b = t.create(kConfigMaps, "default", R"(metadata: {name: b})");
   Json child = SmallCluster::yaml("metadata: {name: child}");
-  set(child, {"metadata", "ownerReferences"}, JsonArray{kube::owner_reference(a), kube::owner_reference(b, false)});
+  set(child, {"metadata", "ownerReferences"},
+      JsonArray{kube::owner_reference(a), kube::owner_reference(b, false)});
   t.create(kConfigMaps, "default", child);
   t.settle();
   t.remove(kConfigMaps, "default", "a", {.propagation = "Foreground"});
