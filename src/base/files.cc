@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/root_walk.h"
+
 namespace gpuop {
 namespace {
 
@@ -199,6 +201,12 @@ Result<Fd> Root::open_at(const fs::path& inner, int flags, mode_t mode) const {
     if (fd >= 0) return Fd(static_cast<int>(fd));
     // The kernel answers EAGAIN when it could not be sure under a concurrent rename.
     if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno == ENOSYS) {  // before Linux 5.6
+      const int walked = open_by_walking(fd_.get(), relative, flags, mode);
+      if (walked >= 0) return Fd(walked);
+      errno = -walked;
+      if (errno == EAGAIN) continue;
+    }
     return fail(errno_error("open '" + relative + "' beneath " + quoted(path_), errno));
   }
 }

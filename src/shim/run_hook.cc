@@ -85,7 +85,7 @@ Result<Arguments> parse_arguments(const std::string& name, const Hook& hook,
     std::string key = flag.substr(0, equals);
     if (std::ranges::find(known, key) == known.end()) {
       return fail(Code::kInvalid,
-                  name + ": flag provided but not defined: -" + key + did_you_mean(key, known));
+                  "flag provided but not defined: -" + key + did_you_mean(key, known));
     }
     if (equals != std::string::npos) {
       arguments.values[key].push_back(flag.substr(equals + 1));

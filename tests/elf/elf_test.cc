@@ -8,7 +8,6 @@
 #include <cstdlib>
 
 #include "base/files.h"
-#include "base/process.h"
 #include "elf/ld_cache.h"
 
 namespace gpuop::elf {
@@ -56,7 +55,7 @@ TEST(elf, sections_and_notes) {
       note_description(std::string_view("\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00GNU", 15), "GNU"));
 }
 
-TEST(elf, cache_reads_back_and_the_systems_ldconfig_reads_it) {
+TEST(elf, cache_reads_back) {
   std::vector<LdCacheEntry> entries = {{"libcuda.so.1", "/usr/lib/x/libcuda.so.1", 0x303, 0},
                                        {"libnvidia-ml.so.1", "/usr/lib/x/libnvidia-ml.so.1", 0x303, 0},
                                        {"libfoo.so.10", "/lib/libfoo.so.10", 0x303, 0},
@@ -71,15 +70,6 @@ TEST(elf, cache_reads_back_and_the_systems_ldconfig_reads_it) {
   EXPECT_EQ((*read)[2].name, "libfoo.so.9");
   EXPECT_EQ((*read)[3].bits(), 64);
   EXPECT_EQ((*read)[4].bits(), 32);
-  if (!file_exists("/sbin/ldconfig")) GTEST_SKIP() << "no ldconfig here";
-  TempDir dir;
-  ASSERT_TRUE(write_file_atomic(dir.path() / "cache", bytes));
-  auto printed = run_command({.argv = {"/sbin/ldconfig", "-p", "-C", (dir.path() / "cache").string()}}, 10s);
-  ASSERT_TRUE(printed);
-  EXPECT_TRUE(printed->ok()) << printed->err;
-  EXPECT_NE(printed->out.find("5 libs found"), std::string::npos) << printed->out;
-  EXPECT_NE(printed->out.find("libcuda.so.1 (libc6,x86-64) => /usr/lib/x/libcuda.so.1"), std::string::npos)
-      << printed->out;
 }
 
 TEST(elf, the_systems_own_cache_is_read) {
