@@ -417,9 +417,14 @@ Result<std::vector<RuntimeMount>> PodVolumes::mounts(const Json& container,
     mount.host_path = path.string();
     out.push_back(std::move(mount));
   }
-  std::ranges::stable_sort(out, {}, [](const RuntimeMount& m) {
-    return std::ranges::count(m.container_path, '/') - (m.container_path == "/" ? 1 : 0);
-  });
+  // A mount comes after those that it lies in; equal depths keep the pod's order.
+  std::map<std::pair<long, std::size_t>, RuntimeMount> by_depth;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const long depth = out[i].container_path == "/" ? 0 : std::ranges::count(out[i].container_path, '/');
+    by_depth.emplace(std::pair(depth, i), std::move(out[i]));
+  }
+  out.clear();
+  for (auto& [key, mount] : by_depth) out.push_back(std::move(mount));
   return out;
 }
 
