@@ -315,6 +315,23 @@ TEST_F(node_runtime, a_shared_pid_namespace_is_the_pods) {
   EXPECT_NE(log("b").find("sleep"), std::string::npos) << log("b");
 }
 
+TEST_F(node_runtime, a_shared_pid_namespace_that_was_killed_is_made_anew) {
+  sandbox("", true);
+  ASSERT_TRUE(start(spec("sleep 1000", "a")));
+  auto saved = parse_json(read_file(at("state/sandboxes/pod-1.json")).value_or(""));
+  ASSERT_TRUE(saved);
+  ::kill(static_cast<pid_t>(get_int(*saved, {"pausePid"})), SIGKILL);
+  ASSERT_TRUE(ended("a"));
+  EXPECT_EQ(seen_["a"].exit_code, 137);
+  ContainerSpec again = spec("echo back", "a");
+  again.attempt = 1;
+  auto id = start(again);
+  ASSERT_TRUE(id) << id.error().text();
+  ASSERT_TRUE(loop_.run_until(
+      [&] { return seen_["a"].attempt == 1 && seen_["a"].state == ContainerState::kExited; }, 10s));
+  EXPECT_EQ(seen_["a"].exit_code, 0);
+}
+
 TEST_F(node_runtime, removing_leaves_nothing) {
   sandbox();
   ASSERT_TRUE(start(spec("sleep 1000")));

@@ -177,6 +177,16 @@ Result<> NodeRuntime::Impl::start_pause(Sandbox& sandbox) {
   return {};
 }
 
+// The first process of a pod's shared namespace may have been killed, and everything in it with it: the pod's
+// containers then start in a new one.
+Result<> NodeRuntime::Impl::hold_pid_namespace(Sandbox& sandbox) {
+  if (!sandbox.spec.share_pid || sandbox.spec.host_pid) return {};
+  if (sandbox.pause_pid > 0 && process_start_ticks(sandbox.pause_pid) == sandbox.pause_start) return {};
+  TRY(start_pause(sandbox));
+  save(sandbox);
+  return {};
+}
+
 void NodeRuntime::Impl::end_pause(const Sandbox& sandbox) {
   signal_process(sandbox.pause_pid, sandbox.pause_start, SIGKILL);
 }
@@ -213,12 +223,12 @@ void NodeRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
                                           spec.runtime_handler + "\" is configured"));
   }
   if (auto checked = check_container_id(spec.uid); !checked) return done(fail(std::move(checked).error()));
-  Sandbox sandbox{spec, 0, 0};
-  if (spec.share_pid && !spec.host_pid) {
-    if (auto paused = impl_->start_pause(sandbox); !paused) return done(fail(std::move(paused).error()));
+  Sandbox& sandbox = impl_->sandboxes[spec.uid] = Sandbox{spec, 0, 0};
+  if (auto held = impl_->hold_pid_namespace(sandbox); !held) {
+    impl_->sandboxes.erase(spec.uid);
+    return done(fail(std::move(held).error()));
   }
   impl_->save(sandbox);
-  impl_->sandboxes[spec.uid] = std::move(sandbox);
   done({});
 }
 
@@ -258,6 +268,7 @@ void NodeRuntime::start_container(const ContainerSpec& spec, Done<std::string> d
     if (sandbox == impl_->sandboxes.end()) {
       return fail(Code::kNotFound, "failed to find sandbox id \"" + spec.pod_uid + "\": not found");
     }
+    TRY(impl_->hold_pid_namespace(sandbox->second));
     Image image = TRY(impl_->options.images.resolve(spec.image));
     const RuntimeHandler* handler = impl_->config.handler(sandbox->second.spec.runtime_handler);
     if (!handler) {

@@ -54,6 +54,7 @@ struct NodeRuntime::Impl : std::enable_shared_from_this<NodeRuntime::Impl> {
   void kill_everything(const Container& container);
   void end_pause(const Sandbox& sandbox);
   Result<> start_pause(Sandbox& sandbox);
+  Result<> hold_pid_namespace(Sandbox& sandbox);
 
   // container_start.cc
   Result<> prepare_bundle(const ContainerSpec& spec, const Sandbox& sandbox, const Image& image,
