@@ -4,7 +4,7 @@ namespace gpuop::cluster::api {
 
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return to_text(Json(text));
 }
 
@@ -75,7 +75,7 @@ Refusal bad_request(std::string message) {
   return refuse(400, "BadRequest", std::move(message));
 }
 Refusal not_found(const ResourceType& type, std::string_view name) {
-  return about(404, "NotFound", type.qualified() + " " + quoted(name) + " not found", type, name);
+  return about(404, "NotFound", type.qualified() + " " + in_quotes(name) + " not found", type, name);
 }
 Refusal no_such_path() {
   return refuse(404, "NotFound", "the server could not find the requested resource");
@@ -85,17 +85,17 @@ Refusal method_not_allowed(std::string message) {
   return refuse(405, "MethodNotAllowed", std::move(message));
 }
 Refusal forbidden(const ResourceType& type, std::string_view name, std::string_view why) {
-  std::string what = name.empty() ? type.qualified() : type.qualified() + " " + quoted(name);
+  std::string what = name.empty() ? type.qualified() : type.qualified() + " " + in_quotes(name);
   return about(403, "Forbidden", what + " is forbidden: " + std::string(why), type, name);
 }
 Refusal conflict(const ResourceType& type, std::string_view name, std::string_view why) {
   return about(
       409, "Conflict",
-      "Operation cannot be fulfilled on " + type.qualified() + " " + quoted(name) + ": " + std::string(why),
+      "Operation cannot be fulfilled on " + type.qualified() + " " + in_quotes(name) + ": " + std::string(why),
       type, name);
 }
 Refusal already_exists(const ResourceType& type, std::string_view name) {
-  return about(409, "AlreadyExists", type.qualified() + " " + quoted(name) + " already exists", type, name);
+  return about(409, "AlreadyExists", type.qualified() + " " + in_quotes(name) + " already exists", type, name);
 }
 Refusal stale(const ResourceType& type, std::string_view name) {
   return conflict(
@@ -129,7 +129,7 @@ FieldError not_found_field(std::string field, const Json& value) {
 }
 FieldError unsupported(std::string field, const Json& value, const std::vector<std::string>& supported) {
   std::string text = "Unsupported value: " + shown(value) + ": supported values: ";
-  for (std::size_t i = 0; i < supported.size(); ++i) text += (i == 0 ? "" : ", ") + quoted(supported[i]);
+  for (std::size_t i = 0; i < supported.size(); ++i) text += (i == 0 ? "" : ", ") + in_quotes(supported[i]);
   return {std::move(field), "FieldValueNotSupported", std::move(text)};
 }
 FieldError too_long(std::string field, std::size_t limit) {
@@ -144,8 +144,8 @@ FieldError wrong_type(std::string field, std::string_view type, const Json& valu
                           : value.is_double() ? "number"
                           : value.is_null()   ? "null"
                                               : "integer";
-  std::string text = "Invalid value: " + quoted(seen) + ": " + field + " in body must be of type " +
-                     std::string(type) + ": " + quoted(seen);
+  std::string text = "Invalid value: " + in_quotes(seen) + ": " + field + " in body must be of type " +
+                     std::string(type) + ": " + in_quotes(seen);
   return {std::move(field), "FieldValueTypeInvalid", std::move(text)};
 }
 
@@ -166,7 +166,7 @@ Refusal invalid_object(std::string_view group, std::string_view kind, std::strin
     status.causes.push_back({error.reason, error.text, error.field});
   }
   if (errors.size() > 1) text = "[" + text + "]";
-  status.message = qualified + " " + quoted(name) + " is invalid: " + text;
+  status.message = qualified + " " + in_quotes(name) + " is invalid: " + text;
   return std::unexpected(std::move(status));
 }
 Refusal invalid_object(const ResourceType& type, std::string_view name, FieldErrors errors) {
