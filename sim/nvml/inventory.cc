@@ -101,7 +101,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByPciBusId(const char* id, void** out) {
 }
 
 NVML_EXPORT int nvmlDeviceGetName(void* device, char* out, unsigned length) {
-  NVML_DEVICE(nvmlDeviceGetName, device);
+  NVML_KNOWN(nvmlDeviceGetName, device);
   if (entity->kind == Kind::kGpu) return copy_text(out, length, gpu.board.name);
   const GpuInstance& gi = gpu.live.gis[entity->gi];
   const GiProfile* row = find_gi_profile(gpu.board, gi.profile);
@@ -111,14 +111,14 @@ NVML_EXPORT int nvmlDeviceGetName(void* device, char* out, unsigned length) {
 }
 
 NVML_EXPORT int nvmlDeviceGetUUID(void* device, char* out, unsigned length) {
-  NVML_DEVICE(nvmlDeviceGetUUID, device);
+  NVML_KNOWN(nvmlDeviceGetUUID, device);
   return copy_text(
       out, length,
       entity->kind == Kind::kGpu ? gpu.board.uuid : gpu.live.gis[entity->gi].cis[entity->ci].uuid);
 }
 
 NVML_EXPORT int nvmlDeviceGetIndex(void* device, unsigned* out) {
-  NVML_DEVICE(nvmlDeviceGetIndex, device);
+  NVML_KNOWN(nvmlDeviceGetIndex, device);
   NVML_NEED(out);
   if (entity->kind == Kind::kGpu) {
     *out = visible_index(index);
@@ -179,7 +179,7 @@ NVML_EXPORT int nvmlDeviceGetInforomVersion(void* device, int object, char* out,
 }
 
 NVML_EXPORT int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* out) {
-  NVML_DEVICE(nvmlDeviceGetPciInfo_v3, device);
+  NVML_KNOWN(nvmlDeviceGetPciInfo_v3, device);
   NVML_NEED(out);
   const Board& b = gpu.board;
   *out = PciInfo{};

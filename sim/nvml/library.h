@@ -97,5 +97,13 @@ int copy_text(char* out, std::uint32_t length, const char* text);
   [[maybe_unused]] const ::gpuop::sim::Gpu& gpu = state.gpus[index];                       \
   if (gpu.live.lost) return ::gpuop::sim::nvml::kGpuIsLost
 
+// … of a function that answers what the driver knows without the board: also when it is lost.
+#define NVML_KNOWN(symbol, handle)                                                         \
+  NVML_ENTER(symbol);                                                                      \
+  const ::gpuop::sim::nvml::Entity* entity = ::gpuop::sim::nvml::device_of(state, handle); \
+  if (!entity) return ::gpuop::sim::nvml::kInvalidArgument;                                \
+  [[maybe_unused]] const std::uint32_t index = entity->gpu;                                \
+  [[maybe_unused]] const ::gpuop::sim::Gpu& gpu = state.gpus[index]
+
 #define NVML_NEED(pointer) \
   if (!(pointer)) return ::gpuop::sim::nvml::kInvalidArgument

@@ -1,0 +1,94 @@
+// Faults from the command line, as NVML then shows them.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "driver_root.h"
+#include "sim/faults.h"
+#include "sim/nvml/nvml_abi.h"
+
+namespace gpuop::sim {
+namespace {
+
+Fault fault(const std::vector<std::string>& words) {
+  auto f = parse_fault(words);
+  EXPECT_TRUE(f) << f.error().text();
+  return f.value_or(Fault{});
+}
+
+const Live live(const DriverRoot& root, int gpu = 0) {
+  StateFile file;
+  EXPECT_EQ(file.open((root.kernel() / "sim/state").string()), StateFault::kNone);
+  return file.read()->gpus[gpu].live;
+}
+
+TEST(sim_tree, faults_change_the_board_and_recover_heals_it) {
+  DriverRoot root("A100", 2);
+  ASSERT_TRUE(apply_fault(root.kernel(), 1, fault({"ecc", "double", "3"})));
+  EXPECT_EQ(live(root, 1).ecc_dbe_volatile, 3u);
+  EXPECT_EQ(live(root, 1).last_xid, 48u);
+  EXPECT_EQ(live(root, 1).recovery_action, 1u);
+  EXPECT_EQ(live(root, 0).last_xid, 0u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 1, fault({"lost"})));
+  EXPECT_EQ(live(root, 1).lost, 1u);
+  EXPECT_EQ(live(root, 1).last_xid, 79u);
+  ASSERT_TRUE(apply_fault(root.kernel(), -1, fault({"recover"})));
+  EXPECT_EQ(live(root, 1).lost, 0u);
+  EXPECT_EQ(live(root, 1).recovery_action, 0u);
+  EXPECT_EQ(live(root, 1).remapped_uncorrectable, 1u);
+  EXPECT_EQ(live(root, 1).ecc_dbe_aggregate, 3u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"load", "70"})));
+  EXPECT_EQ(live(root, 0).load_percent, 70u);
+}
+
+TEST(sim_tree, faults_of_calls_are_seen_by_a_running_process) {
+  DriverRoot root("L4", 1);
+  void* lib = dlopen(root.library("libnvidia-ml.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+  auto init = reinterpret_cast<int (*)()>(dlsym(lib, "nvmlInit_v2"));
+  auto count = reinterpret_cast<int (*)(unsigned*)>(dlsym(lib, "nvmlDeviceGetCount_v2"));
+  unsigned n = 0;
+  ASSERT_EQ(init(), 0);
+  ASSERT_EQ(count(&n), 0);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"fail", "nvmlDeviceGetCount_v2", "NVML_ERROR_UNKNOWN"})));
+  EXPECT_EQ(count(&n), 999);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"fail", "nvmlDeviceGetCount_v2", "SUCCESS"})));
+  EXPECT_EQ(count(&n), 0);
+}
+
+TEST(sim_tree, fault_errors_suggest) {
+  auto text = [](const std::vector<std::string>& words) {
+    auto f = parse_fault(words);
+    return f ? std::string() : f.error().text();
+  };
+  EXPECT_NE(text({"lots"}).find("did you mean 'lost'"), std::string::npos);
+  EXPECT_NE(text({"ecc", "dubble"}).find("did you mean 'double'"), std::string::npos);
+  EXPECT_NE(text({"fail", "nvmlInit_v2", "NOT_SUPORTED"}).find("did you mean 'NOT_SUPPORTED'"),
+            std::string::npos);
+  EXPECT_NE(text({"xid", "seven"}).find("whole number"), std::string::npos);
+  EXPECT_NE(text({"fail", "cuInit", "3"}).find("NVML function"), std::string::npos);
+  DriverRoot root("L4", 2);
+  EXPECT_NE(apply_fault(root.kernel(), 2, fault({"lost"})).error().text().find("the node has 2"),
+            std::string::npos);
+  EXPECT_NE(apply_fault(root.kernel(), 0, fault({"link-down", "0"})).error().text().find("has 0 NVLinks"),
+            std::string::npos);
+  EXPECT_EQ(apply_fault(root.root(), 0, fault({"lost"})).error().code(), Code::kNotFound);
+}
+
+TEST(sim_tree, fault_command_line) {
+  DriverRoot root("A100", 1);
+  std::string tree = root.kernel().string();
+  auto run = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "fault");
+    std::vector<char*> argv;
+    for (auto& w : words) argv.push_back(w.data());
+    return sim_fault_main(static_cast<int>(argv.size()), argv.data());
+  };
+  EXPECT_EQ(run({"--kernel-root", tree, "--gpu", "0", "xid", "31"}), 0);
+  EXPECT_EQ(live(root).last_xid, 31u);
+  EXPECT_EQ(run({"--kernel-root", tree, "--gpu=all", "heat", "40"}), 0);
+  EXPECT_EQ(run({"--kernel-root", tree, "--gpq", "0", "xid", "31"}), 2);
+  EXPECT_EQ(run({"--node", "no-such-node", "lost"}), 1);
+  EXPECT_EQ(run({"lost"}), 2);
+}
+
+}  // namespace
+}  // namespace gpuop::sim
