@@ -53,6 +53,18 @@ TEST(cluster_kubelet, a_condition_set_by_others_is_put_right_at_once) {
   EXPECT_EQ(get_string(*kube::condition(n.node(), "Ready"), {"status"}), "True");
 }
 
+TEST(cluster_kubelet, a_node_whose_runtime_does_not_answer_is_not_ready) {
+  Node n;
+  n.runtime->go_away();
+  n.start();
+  EXPECT_TRUE(n.node().is_null());
+  n.pass(1s);
+  EXPECT_EQ(get_string(*kube::condition(n.node(), "Ready"), {"status"}), "False");
+  n.runtime->come_back(false);
+  n.settle();
+  EXPECT_EQ(get_string(*kube::condition(n.node(), "Ready"), {"status"}), "True");
+}
+
 TEST(cluster_kubelet, runs_a_pod_and_tells) {
   Node n;
   n.start();

@@ -157,6 +157,21 @@ containers: [{name: c, image: 'a:1', volumeMounts: [{name: d, mountPath: /d, mou
   EXPECT_EQ(n.runtime->specs.at(0).mounts.at(0).propagation, Propagation::kBidirectional);
 }
 
+TEST(cluster_kubelet, host_paths_through_the_nodes_own_links) {
+  Node n(true);
+  ASSERT_TRUE(make_dirs(n.dir.path() / "run"));
+  ASSERT_TRUE(make_dirs(n.dir.path() / "var"));
+  fs::create_symlink("/run", n.dir.path() / "var/run");
+  n.start();
+  n.add_pod("p", R"(
+volumes: [{name: h, hostPath: {path: /var/run/cdi, type: DirectoryOrCreate}}]
+containers: [{name: c, image: 'a:1', volumeMounts: [{name: h, mountPath: /var/run/cdi}]}]
+)");
+  EXPECT_EQ(n.phase("p"), "Running");
+  EXPECT_EQ(mount_of(n, "/var/run/cdi"), "/run/cdi");
+  EXPECT_TRUE(fs::is_directory(n.dir.path() / "run/cdi"));
+}
+
 TEST(cluster_kubelet, projected_tokens_are_renewed) {
   Node n(true);
   n.api->token_seconds = 1000;

@@ -21,6 +21,7 @@ namespace {
 
 // A runtime that restarts is back within a second or so: only a longer absence makes the node NotReady.
 constexpr Duration kRuntimePatience = std::chrono::seconds(30);
+constexpr Duration kRuntimeAnswers = std::chrono::seconds(1);
 
 Result<> check(const Loop& loop, const KubeletOptions& options) {
   if (options.node_name.empty() || options.node_name.find('/') != std::string::npos) {
@@ -124,8 +125,18 @@ struct Kubelet::Impl {
     runtime_classes.on_synced([this] { poke_all(); });
     pods.start();
     runtime_classes.start();
-    agent.start();
     look_again();
+    // The node is registered with what the runtime says of itself; one that does not answer makes it
+    // NotReady.
+    register_timer = loop.after(kRuntimeAnswers, [this] {
+      agent.set_ready(false, "container runtime status check may not have completed yet");
+      start_agent();
+    });
+  }
+
+  void start_agent() {
+    register_timer.reset();
+    if (!std::exchange(agent_started, true)) agent.start();
   }
 
   // --- the runtime
@@ -156,6 +167,7 @@ struct Kubelet::Impl {
     context.runtime_available = true;
     away_timer.reset();
     agent.set_ready(true, "");
+    start_agent();
     found_containers.clear();
     found_sandboxes.clear();
     for (ContainerInfo& info : containers) found_containers[info.pod_uid].push_back(std::move(info));
@@ -358,7 +370,8 @@ struct Kubelet::Impl {
   bool adopted = false, runtime_known = false;
   std::uint64_t looks = 0;
   Backoff look_backoff{std::chrono::milliseconds(100), std::chrono::seconds(5)};
-  Handle look_timer, away_timer;
+  bool agent_started = false;
+  Handle look_timer, away_timer, register_timer;
   std::map<std::string, std::vector<ContainerInfo>> found_containers;  // by pod uid
   std::set<std::string> found_sandboxes;
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);

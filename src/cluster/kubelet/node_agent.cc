@@ -65,6 +65,13 @@ void NodeAgent::registered(const Json& node) {
   observed_ = status != nullptr ? *status : Json(JsonObject());
   observed_version_ = version_of(node);
   fix_labels(node);
+  if (!std::exchange(announced_, true)) {
+    const Json self =
+        JsonObject{{"apiVersion", "v1"},
+                   {"kind", "Node"},
+                   {"metadata", JsonObject{{"name", context_.options.node_name}, {"uid", uid_}}}};
+    context_.events.event(self, "Normal", "Starting", "Starting kubelet.");
+  }
   publish_soon();
   if (!lease_timer_ && !lease_call_) renew();
   if (!heartbeat_timer_) heartbeat();

@@ -42,7 +42,7 @@ class NodeAgent {
   std::string runtime_version_;
   bool ready_ = true;
   std::string not_ready_message_;
-  bool registered_ = false, writing_ = false, soon_ = false;
+  bool registered_ = false, writing_ = false, soon_ = false, announced_ = false;
   std::string uid_;
   Json observed_;
   std::int64_t observed_version_ = 0;

@@ -125,7 +125,16 @@ bool PodWorker::active() const {
 
 std::optional<int> PodWorker::log_attempt(const std::string& name, bool previous) const {
   const Container* container = find(name);
-  if (container == nullptr || !container->current) return std::nullopt;
+  if (container == nullptr) return std::nullopt;
+  // A pod that ended before this kubelet started: its containers are gone, its status and its logs are not.
+  if (!container->current && finished_ && !previous) {
+    for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+      for (const Json& status : get_array(observed_, {list})) {
+        if (get_string(status, {"name"}) == name) return static_cast<int>(get_int(status, {"restartCount"}));
+      }
+    }
+  }
+  if (!container->current) return std::nullopt;
   if (!previous) return container->current->attempt;
   if (container->last) return container->last->attempt;
   // Between two attempts the ended one is the previous one.

@@ -30,6 +30,10 @@ void RecordingRuntime::later(std::function<void()> work) {
   });
 }
 
+void RecordingRuntime::note(std::string call) {
+  if (record) calls.push_back(std::move(call));
+}
+
 std::vector<SandboxSpec> RecordingRuntime::sandboxes() const {
   std::vector<SandboxSpec> out;
   for (const auto& [uid, spec] : sandboxes_) out.push_back(spec);
@@ -103,7 +107,7 @@ void RecordingRuntime::version(Done<std::string> done) {
 }
 
 void RecordingRuntime::ensure_image(const std::string& image, bool pull, Done<std::string> done) {
-  calls.push_back("image " + image + (pull ? " pull" : ""));
+  note("image " + image + (pull ? " pull" : ""));
   later([this, image, pull, done] {
     if (away_) return done(away());
     if (missing_images.contains(image) || (pull_all && !pull && !pulled_.contains(image))) {
@@ -115,7 +119,7 @@ void RecordingRuntime::ensure_image(const std::string& image, bool pull, Done<st
 }
 
 void RecordingRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
-  calls.push_back("sandbox " + spec.uid);
+  note("sandbox " + spec.uid);
   later([this, spec, done] {
     if (away_) return done(away());
     if (!handlers.contains(spec.runtime_handler)) {
@@ -128,7 +132,7 @@ void RecordingRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
 }
 
 void RecordingRuntime::remove_sandbox(const std::string& uid, Done<void> done) {
-  calls.push_back("remove-sandbox " + uid);
+  note("remove-sandbox " + uid);
   later([this, uid, done] {
     if (away_) return done(away());
     for (auto& [id, container] : containers_) {
@@ -148,11 +152,11 @@ void RecordingRuntime::start_container(const ContainerSpec& spec, Done<std::stri
       if (info.pod_uid == spec.pod_uid && info.name == spec.name && info.attempt == spec.attempt)
         return done(id);
     }
-    calls.push_back("start " + spec.pod_uid + "/" + spec.name + "#" + std::to_string(spec.attempt));
+    note("start " + spec.pod_uid + "/" + spec.name + "#" + std::to_string(spec.attempt));
     Play play = behave ? behave(spec) : Play{};
     if (play.refuses) return done(fail(*play.refuses));
     if (!sandboxes_.contains(spec.pod_uid)) return done(fail(Code::kUnknown, "the pod has no sandbox"));
-    specs.push_back(spec);
+    if (record) specs.push_back(spec);
     auto container = std::make_unique<Container>();
     ContainerInfo& info = container->info;
     info.id = sha256_hex(spec.pod_uid + spec.name + std::to_string(next_id_));
@@ -184,7 +188,7 @@ void RecordingRuntime::start_container(const ContainerSpec& spec, Done<std::stri
 void RecordingRuntime::stop_container(const std::string& id, Duration grace, Done<void> done) {
   Container* container = by_id(id);
   if (container != nullptr) {
-    calls.push_back("stop " + title(container->info) + " " + format_go_duration(grace));
+    note("stop " + title(container->info) + " " + format_go_duration(grace));
   }
   later([this, id, grace, done] {
     if (away_) return done(away());
@@ -199,7 +203,7 @@ void RecordingRuntime::stop_container(const std::string& id, Duration grace, Don
 }
 
 void RecordingRuntime::remove_container(const std::string& id, Done<void> done) {
-  if (Container* container = by_id(id)) calls.push_back("remove " + title(container->info));
+  if (Container* container = by_id(id)) note("remove " + title(container->info));
   later([this, id, done] {
     if (away_) return done(away());
     containers_.erase(id);
@@ -209,8 +213,7 @@ void RecordingRuntime::remove_container(const std::string& id, Done<void> done) 
 
 void RecordingRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration,
                             Done<ExitState> done) {
-  if (Container* container = by_id(id))
-    calls.push_back("exec " + title(container->info) + " " + join(argv, " "));
+  if (Container* container = by_id(id)) note("exec " + title(container->info) + " " + join(argv, " "));
   later([this, id, argv, done] {
     if (away_) return done(away());
     Container* found = by_id(id);

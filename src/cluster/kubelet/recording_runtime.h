@@ -35,6 +35,7 @@ class RecordingRuntime : public Runtime {
   // false.
   std::set<std::string> missing_images;
   bool pull_all = false;  // every image has to be pulled once
+  bool record = true;     // keep `calls` and `specs`; hollow nodes that live long do not
 
   // "sandbox UID", "image NAME", "start UID/NAME#ATTEMPT", "stop UID/NAME#ATTEMPT GRACE", "remove …", "exec
   // …", in order.
@@ -74,6 +75,7 @@ class RecordingRuntime : public Runtime {
   Container* by_id(const std::string& id);
   void end(Container& container, int code, int signal);
   void later(std::function<void()> work);
+  void note(std::string call);
 
   Loop& loop_;
   bool away_ = false;
