@@ -1,0 +1,443 @@
+// The ClusterPolicy controller against the embedded API server, on a virtual clock. Acceptance cases of
+// operator.md by number; kubelets and DaemonSet controllers are played by hand, so that each step is seen.
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "cluster/apiserver/api_server.h"
+#include "kube/client.h"
+#include "kube/object.h"
+#include "operator/controller.h"
+#include "operator/node_labels.h"
+#include "operator/readiness.h"
+#include "operator/status.h"
+#include "policy/crds.h"
+
+namespace gpuop::op {
+namespace {
+
+constexpr const char* kNs = "gpu-operator";
+
+Json crd() {
+  for (auto& crd : policy::crds()) {
+    if (get_string(crd, {"spec", "names", "kind"}) == "ClusterPolicy") return crd;
+  }
+  return nullptr;
+}
+
+class Cluster {
+ public:
+  explicit Cluster(bool with_operator = true) {
+    transport =
+        kube::make_memory_transport(*loop, [this](HttpRequest request, std::shared_ptr<HttpResponder> out) {
+          ++requests;
+          if (request.method != "GET") ++writes;
+          server.handler()(std::move(request), std::move(out));
+        });
+    client = std::make_unique<kube::Client>(*loop, transport);
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(kube::kNamespaces, "", *parse_json(R"({"metadata":{"name":"gpu-operator"}})"), {},
+                            done);
+    }));
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(kube::kCustomResourceDefinitions, "", crd(), {}, done);
+    }));
+    loop->run_for(10ms);
+    if (with_operator) start_operator();
+  }
+
+  static Json must(kube::ApiResult<> result) {
+    if (result) return std::move(*result);
+    ADD_FAILURE() << result.error().status << " " << result.error().message;
+    return nullptr;
+  }
+
+  void start_operator() {
+    ControllerOptions options;
+    options.ns = kNs;
+    options.own_image = "ours:1";
+    for (const char* name :
+         {"VALIDATOR_IMAGE", "DRIVER_MANAGER_IMAGE", "CONTAINER_TOOLKIT_IMAGE", "DEVICE_PLUGIN_IMAGE",
+          "GFD_IMAGE", "DCGM_EXPORTER_IMAGE", "MIG_MANAGER_IMAGE"}) {
+      options.env[name] = "ours:1";
+    }
+    options.assets = *load_assets(fs::path(SOURCE_ROOT) / "assets");
+    controller = std::make_unique<Controller>(*loop, *client, std::move(options), metrics);
+    controller->start_watching();
+    controller->lead();
+  }
+
+  void policy(const std::string& name, const std::string& spec = "") {
+    const std::string text =
+        R"({"apiVersion":"nvidia.com/v1","kind":"ClusterPolicy","metadata":{"name":")" + name +
+        R"("},"spec":{"operator":{},"daemonsets":{},"driver":{"enabled":false},"toolkit":{},"devicePlugin":{},
+        "dcgm":{"enabled":false},"dcgmExporter":{},"nodeStatusExporter":{},"gfd":{}}})";
+    Json object = *parse_json(text);
+    if (!spec.empty()) kube::merge_apply(*find_mutable(object, {"spec"}), *parse_json(spec));
+    must(kube::await(
+        *loop, [&](auto done) { return client->create(kube::kClusterPolicies, "", object, {}, done); }));
+  }
+  void node(const std::string& name, const std::string& labels) {
+    const std::string text = R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels + "}}}";
+    must(kube::await(
+        *loop, [&](auto done) { return client->create(kube::kNodes, "", *parse_json(text), {}, done); }));
+  }
+  void label(const std::string& name, const std::string& labels) {
+    const Json patch = *parse_json(R"({"metadata":{"labels":{)" + labels + "}}}");
+    must(kube::await(*loop, [&](auto done) {
+      return client->patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {}, done);
+    }));
+  }
+  void merge(const kube::Resource& type, const std::string& ns, const std::string& name,
+             const std::string& patch, const std::string& subresource = "") {
+    kube::WriteOptions options;
+    options.subresource = subresource;
+    must(kube::await(*loop, [&](auto done) {
+      return client->patch(type, ns, name, kube::Patch::kMerge, *parse_json(patch), options, done);
+    }));
+  }
+  void remove(const kube::Resource& type, const std::string& ns, const std::string& name) {
+    must(kube::await(*loop, [&](auto done) { return client->remove(type, ns, name, {}, done); }));
+  }
+  Json get(const kube::Resource& type, const std::string& ns, const std::string& name) {
+    const auto result = kube::await(*loop, [&](auto done) { return client->get(type, ns, name, done); });
+    return result ? *result : Json(nullptr);
+  }
+  std::vector<std::string> names(const kube::Resource& type, const std::string& ns) {
+    std::vector<std::string> out;
+    const auto list = kube::await(*loop, [&](auto done) { return client->list(type, ns, {}, done); });
+    for (const auto& item : get_array(*list, {"items"})) out.emplace_back(kube::name_of(item));
+    return out;
+  }
+  std::string state(const std::string& name) {
+    return std::string(get_string(get(kube::kClusterPolicies, "", name), {"status", "state"}));
+  }
+  Json condition(const std::string& name, const std::string& type) {
+    const Json object = get(kube::kClusterPolicies, "", name);
+    const Json* found = kube::condition(object, type);
+    return found ? *found : Json(nullptr);
+  }
+  std::map<std::string, std::string> labels(const std::string& name) {
+    std::map<std::string, std::string> out;
+    const Json object = get(kube::kNodes, "", name);
+    for (const auto& [key, value] : get_object(object, {"metadata", "labels"})) {
+      if (std::string_view(key).starts_with("nvidia.com/"))
+        out[std::string(key)] = std::string(as_text(value));
+    }
+    return out;
+  }
+  // Every DaemonSet has what it asks for.
+  void all_available() {
+    for (const auto& name : names(kube::kDaemonSets, kNs)) {
+      const Json set = get(kube::kDaemonSets, kNs, name);
+      const std::string generation = std::to_string(get_int(set, {"metadata", "generation"}));
+      merge(
+          kube::kDaemonSets, kNs, name,
+          R"({"status":{"observedGeneration":)" + generation +
+              R"(,"desiredNumberScheduled":1,"currentNumberScheduled":1,"numberReady":1,"updatedNumberScheduled":1,"numberAvailable":1,"numberMisscheduled":0}})",
+          "status");
+    }
+    settle();
+  }
+  void settle() { loop->run_for(500ms); }
+
+  std::unique_ptr<Loop> loop = Loop::make_virtual(*parse_time("2026-01-01T00:00:00Z"));
+  cluster::ApiServer server{*loop};
+  int requests = 0;
+  int writes = 0;
+  std::shared_ptr<kube::Transport> transport;
+  std::unique_ptr<kube::Client> client;
+  Metrics metrics;
+  std::unique_ptr<Controller> controller;
+};
+
+constexpr const char* kGpu =
+    R"("feature.node.kubernetes.io/pci-10de.present":"true","feature.node.kubernetes.io/system-os_release.ID":"ubuntu",
+       "feature.node.kubernetes.io/system-os_release.VERSION_ID":"24.04",
+       "feature.node.kubernetes.io/kernel-version.full":"6.8.0-60-generic")";
+
+TEST(operator_control, case11_the_oldest_policy_is_active_and_the_others_are_told) {
+  Cluster cluster;
+  cluster.policy("z");
+  cluster.loop->run_for(2s);
+  cluster.policy("b");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("b"), "ignored");
+  EXPECT_NE(get_string(cluster.condition("b", "Ready"), {"message"}).find("'z'"), std::string_view::npos);
+  EXPECT_EQ(get_string(cluster.condition("b", "Ready"), {"reason"}), "Ignored");
+  EXPECT_EQ(cluster.state("z"), "ready");
+  cluster.remove(kube::kClusterPolicies, "", "z");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("b"), "ready");
+}
+
+TEST(operator_control, case12_contradictions_are_refused_on_every_reconcile) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  const Json before = cluster.get(kube::kDaemonSets, kNs, "nvidia-device-plugin-daemonset");
+  ASSERT_FALSE(before.is_null());
+  cluster.merge(kube::kClusterPolicies, "", "p",
+                R"({"spec":{"cdi":{"enabled":false,"nriPluginEnabled":true}}})");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  const Json error = cluster.condition("p", "Error");
+  EXPECT_EQ(get_string(error, {"reason"}), "ReconcileFailed");
+  EXPECT_NE(get_string(error, {"message"}).find("the NRI Plugin cannot be enabled when CDI is disabled"),
+            std::string_view::npos);
+  EXPECT_EQ(get_string(cluster.get(kube::kDaemonSets, kNs, "nvidia-device-plugin-daemonset"),
+                       {"metadata", "resourceVersion"}),
+            get_string(before, {"metadata", "resourceVersion"}));
+}
+
+TEST(operator_control, case13_case14_ready_without_gpu_nodes_and_deployed_with_the_first) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "ready");
+  EXPECT_EQ(get_string(cluster.condition("p", "Ready"), {"reason"}), "NFDLabelsMissing");
+  EXPECT_TRUE(cluster.names(kube::kDaemonSets, kNs).empty());
+  EXPECT_EQ(cluster.names(kube::kRuntimeClasses, ""),
+            (std::vector<std::string>{"nvidia", "nvidia-cdi", "nvidia-legacy"}));
+  cluster.node("cpu", R"("feature.node.kubernetes.io/kernel-version.full":"6.8.0")");
+  cluster.settle();
+  EXPECT_EQ(get_string(cluster.condition("p", "Ready"), {"reason"}), "NoGPUNodes");
+  cluster.node("gpu", kGpu);
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("gpu").at("nvidia.com/gpu.present"), "true");
+  EXPECT_FALSE(cluster.names(kube::kDaemonSets, kNs).empty());
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  cluster.all_available();
+  EXPECT_EQ(cluster.state("p"), "ready");
+  EXPECT_EQ(get_string(cluster.condition("p", "Ready"), {"reason"}), "Reconciled");
+}
+
+TEST(operator_control, case15_container_labels_and_mig) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  const auto labels = cluster.labels("n1");
+  EXPECT_EQ(labels.size(), 10u);
+  EXPECT_FALSE(labels.contains("nvidia.com/gpu.deploy.mig-manager"));
+  cluster.label("n1", R"("nvidia.com/mig.capable":"true")");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/gpu.deploy.mig-manager"), "true");
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/mig.config"), "all-disabled");
+}
+
+TEST(operator_control, case16_values_of_others_are_kept) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.node(
+      "n1",
+      std::string(kGpu) +
+          R"(,"nvidia.com/gpu.deploy.device-plugin":"paused-for-driver-upgrade","nvidia.com/gpu.deploy.dcgm":"")");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/gpu.deploy.device-plugin"), "paused-for-driver-upgrade");
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/gpu.deploy.dcgm"), "true");
+}
+
+TEST(operator_control, case17_operands_switched_off_on_a_node) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  cluster.label("n1", R"("nvidia.com/gpu.deploy.operands":"false")");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1"),
+            (std::map<std::string, std::string>{{"nvidia.com/gpu.deploy.operands", "false"},
+                                                {"nvidia.com/gpu.present", "true"}}));
+  cluster.label("n1", R"("nvidia.com/gpu.deploy.operands":null)");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/gpu.deploy.driver"), "true");
+}
+
+TEST(operator_control, case18_sandbox_workloads) {
+  LabelRules rules;
+  rules.sandbox = true;
+  rules.default_workload = "vm-passthrough";
+  rules.sandbox_mode = "kata";
+  JsonObject labels{{"feature.node.kubernetes.io/pci-10de.present", "true"}};
+  const auto change = decide_node(labels, {}, rules, std::nullopt);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : change.labels) keys.push_back(key);
+  const std::string prefix = "nvidia.com/gpu.deploy.";
+  EXPECT_EQ(keys,
+            (std::vector<std::string>{prefix + "cc-manager", prefix + "client", prefix + "kata-manager",
+                                      prefix + "kata-sandbox-device-plugin", prefix + "sandbox-validator",
+                                      prefix + "vfio-manager", "nvidia.com/gpu.present"}));
+  labels["nvidia.com/gpu.workload.config"] = "foo";
+  const auto warned = decide_node(labels, {}, rules, std::nullopt);
+  ASSERT_EQ(warned.warnings.size(), 1u);
+  EXPECT_NE(warned.warnings[0].find("'foo'"), std::string::npos);
+  EXPECT_EQ(warned.labels, change.labels);
+}
+
+TEST(operator_control, case19_a_blinking_gpu_label_changes_nothing) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  cluster.label("n1", R"("feature.node.kubernetes.io/pci-10de.present":null)");
+  cluster.loop->run_for(20s);
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/gpu.deploy.driver"), "true");
+  cluster.label("n1", R"("feature.node.kubernetes.io/pci-10de.present":"true")");
+  cluster.loop->run_for(120s);
+  EXPECT_EQ(cluster.labels("n1").at("nvidia.com/gpu.deploy.driver"), "true");
+  cluster.label(
+      "n1",
+      R"("feature.node.kubernetes.io/pci-10de.present":null,"nvidia.com/gpu-driver-upgrade-state":"upgrade-done")");
+  cluster.loop->run_for(70s);
+  EXPECT_EQ(cluster.labels("n1"), (std::map<std::string, std::string>{{"nvidia.com/gpu.present", "false"}}));
+}
+
+TEST(operator_control, case23_case24_daemonset_readiness) {
+  const Json rolling = *parse_json(
+      R"({"metadata":{"name":"d","uid":"u","generation":5},"spec":{"updateStrategy":{"type":"RollingUpdate"}},
+    "status":{"observedGeneration":4,"desiredNumberScheduled":2,"numberAvailable":2,"updatedNumberScheduled":2}})");
+  EXPECT_FALSE(daemonset_ready(&rolling, {}, {}).ready);
+  const Json on_delete = *parse_json(
+      R"({"metadata":{"name":"d","uid":"u","generation":1},"spec":{"updateStrategy":{"type":"OnDelete"}},
+    "status":{"observedGeneration":1,"desiredNumberScheduled":2,"numberAvailable":2}})");
+  const auto make = [](const std::string& text) { return std::make_shared<const Json>(*parse_json(text)); };
+  const auto revision = [&](const std::string& hash, int number) {
+    return make(R"({"metadata":{"name":"d-)" + hash +
+                R"(","ownerReferences":[{"kind":"DaemonSet","uid":"u","controller":true}]},"revision":)" +
+                std::to_string(number) + "}");
+  };
+  const auto pod = [&](const std::string& name, const std::string& hash) {
+    return make(R"({"metadata":{"name":")" + name + R"(","labels":{"controller-revision-hash":")" + hash +
+                R"("},"ownerReferences":[{"kind":"DaemonSet","uid":"u","controller":true}]},
+                "status":{"phase":"Running","containerStatuses":[{"name":"c","ready":true}]}})");
+  };
+  EXPECT_TRUE(
+      daemonset_ready(&on_delete, {pod("a", "h2"), pod("b", "h2")}, {revision("h1", 1), revision("h2", 2)})
+          .ready);
+  const auto old =
+      daemonset_ready(&on_delete, {pod("a", "h2"), pod("b", "h1")}, {revision("h1", 1), revision("h2", 2)});
+  EXPECT_FALSE(old.ready);
+  EXPECT_NE(old.reason.find("pod b"), std::string::npos);
+  const Outcome outcome =
+      outcome_of({{"state-driver", true, false, "", ""}, {"state-dcgm", false, false, "", ""}}, {true, 1});
+  EXPECT_EQ(outcome.message, "ClusterPolicy is not ready; states not ready: [state-driver]");
+}
+
+TEST(operator_control, case03_an_unresolvable_image_stops_its_state_only) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"dcgm":{"enabled":true,"repository":"x","image":"dcgm"}})");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  const Json error = cluster.condition("p", "Error");
+  EXPECT_EQ(get_string(error, {"reason"}), "ReconcileFailed");
+  EXPECT_TRUE(get_string(error, {"message"}).starts_with("Failed to reconcile state-dcgm:"))
+      << to_text(error);
+  // Independent states go on.
+  EXPECT_FALSE(cluster.get(kube::kDaemonSets, kNs, "nvidia-device-plugin-daemonset").is_null());
+}
+
+TEST(operator_control, quiet_cluster_costs_nothing) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.all_available();
+  ASSERT_EQ(cluster.state("p"), "ready");
+  const int writes = cluster.writes;
+  cluster.loop->run_for(10min);
+  EXPECT_EQ(cluster.writes, writes);
+}
+
+TEST(operator_control, one_flipped_label_costs_one_request) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.all_available();
+  const int before = cluster.writes;
+  cluster.label("n1", R"("nvidia.com/gpu.deploy.dcgm-exporter":null)");
+  cluster.settle();
+  // The test's own patch and the operator's repair.
+  EXPECT_EQ(cluster.writes - before, 2);
+}
+
+TEST(operator_control, first_install_costs_one_request_an_object_and_at_most_thirty_more) {
+  Cluster cluster(false);
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  const int before = cluster.requests;
+  cluster.start_operator();
+  cluster.settle();
+  std::size_t objects = 0;
+  for (const auto* type : {&kube::kDaemonSets, &kube::kServiceAccounts, &kube::kRoles, &kube::kRoleBindings,
+                           &kube::kConfigMaps, &kube::kServices}) {
+    objects += cluster.names(*type, kNs).size();
+  }
+  for (const auto* type : {&kube::kClusterRoles, &kube::kClusterRoleBindings, &kube::kRuntimeClasses}) {
+    for (const auto& name : cluster.names(*type, "")) objects += name.starts_with("nvidia");
+  }
+  const int listed = 9;
+  EXPECT_GT(objects, 30u);
+  // Watches are requests too: two at most for each of the watched types.
+  EXPECT_LE(cluster.requests - before - listed, static_cast<int>(objects) + 30 + 2 * 14);
+}
+
+TEST(operator_control, deleted_and_edited_objects_come_back) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.remove(kube::kServiceAccounts, kNs, "nvidia-device-plugin");
+  cluster.remove(kube::kDaemonSets, kNs, "nvidia-device-plugin-daemonset");
+  cluster.merge(kube::kRuntimeClasses, "", "nvidia", R"({"metadata":{"ownerReferences":null}})");
+  cluster.settle();
+  EXPECT_FALSE(cluster.get(kube::kServiceAccounts, kNs, "nvidia-device-plugin").is_null());
+  EXPECT_FALSE(cluster.get(kube::kDaemonSets, kNs, "nvidia-device-plugin-daemonset").is_null());
+  EXPECT_EQ(
+      get_array(cluster.get(kube::kRuntimeClasses, "", "nvidia"), {"metadata", "ownerReferences"}).size(),
+      1u);
+}
+
+TEST(operator_control, a_disabled_state_is_taken_away) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  ASSERT_FALSE(cluster.get(kube::kDaemonSets, kNs, "gpu-feature-discovery").is_null());
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"gfd":{"enabled":false}}})");
+  cluster.settle();
+  EXPECT_TRUE(cluster.get(kube::kDaemonSets, kNs, "gpu-feature-discovery").is_null());
+  EXPECT_TRUE(cluster.get(kube::kServiceAccounts, kNs, "nvidia-gpu-feature-discovery").is_null());
+}
+
+TEST(operator_control, restart_writes_nothing_when_all_is_as_it_should_be) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.all_available();
+  cluster.controller.reset();
+  const int before = cluster.writes;
+  cluster.start_operator();
+  cluster.settle();
+  EXPECT_EQ(cluster.writes - before, 0);
+}
+
+TEST(operator_control, key_patterns_of_gpu_labels) {
+  const auto has = [](const char* key) {
+    return has_gpu_feature(JsonObject{{std::string("feature.node.kubernetes.io/") + key, "true"}});
+  };
+  EXPECT_TRUE(has("pci-10de.present"));
+  EXPECT_TRUE(has("pci-0302_10de.present"));
+  EXPECT_TRUE(has("pci-1200_10de.present"));
+  EXPECT_TRUE(has("pci-10de_2330.present"));
+  EXPECT_TRUE(has("pci-0302_10de_2330_10de_16c1.present"));
+  EXPECT_FALSE(has("pci-0680_10de.present"));
+  EXPECT_FALSE(has("pci-15b3.present"));
+  EXPECT_FALSE(has("pci-10de.sriov.capable"));
+  EXPECT_FALSE(has_gpu_feature(JsonObject{{"feature.node.kubernetes.io/pci-10de.present", "false"}}));
+}
+
+}  // namespace
+}  // namespace gpuop::op
