@@ -84,7 +84,10 @@ Json status_of(const Json& policy, const Outcome& outcome, const std::vector<std
 }
 
 bool same_status(const Json& a, const Json& b) {
-  const auto bare = [](Json status) {
+  // Upstream's CRD has no observedGeneration, and prunes ours: a status without it says nothing about it.
+  const bool generations = has(a, {"observedGeneration"}) && has(b, {"observedGeneration"});
+  const auto bare = [generations](Json status) {
+    if (!generations) remove(status, {"observedGeneration"});
     if (Json* conditions = find_mutable(status, {"conditions"}); conditions && conditions->is_array()) {
       for (auto& condition : conditions->get_array()) remove(condition, {"lastTransitionTime"});
     }

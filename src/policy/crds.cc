@@ -46,6 +46,10 @@ Json status_schema(const std::vector<std::string>& states) {
        JsonObject{
            {"conditions", std::move(conditions)},
            {"namespace", JsonObject{{"description", "Namespace of the operator."}, {"type", "string"}}},
+           {"observedGeneration",
+            JsonObject{{"description", "The generation of the spec that the status speaks of."},
+                       {"format", "int64"},
+                       {"type", "integer"}}},
            {"state",
             JsonObject{{"description", "The state in one word."}, {"type", "string"}, {"enum", values}}}}},
       {"required", JsonArray{"state"}}};
