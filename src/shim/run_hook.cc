@@ -72,8 +72,7 @@ const std::map<std::string, Hook>& hooks() {
 }
 
 // Flags in the forms --flag VALUE, --flag=VALUE and -flag VALUE.
-Result<Arguments> parse_arguments(const std::string& name, const Hook& hook,
-                                  const std::vector<std::string>& args) {
+Result<Arguments> parse_arguments(const Hook& hook, const std::vector<std::string>& args) {
   std::vector<std::string> known = hook.flags;
   known.emplace_back("container-spec");
   Arguments arguments;
@@ -84,8 +83,7 @@ Result<Arguments> parse_arguments(const std::string& name, const Hook& hook,
     auto equals = flag.find('=');
     std::string key = flag.substr(0, equals);
     if (std::ranges::find(known, key) == known.end()) {
-      return fail(Code::kInvalid,
-                  "flag provided but not defined: -" + key + did_you_mean(key, known));
+      return fail(Code::kInvalid, "flag provided but not defined: -" + key + did_you_mean(key, known));
     }
     if (equals != std::string::npos) {
       arguments.values[key].push_back(flag.substr(equals + 1));
@@ -117,7 +115,7 @@ Result<fs::path> rootfs_of(const std::string& state_text) {
 }
 
 Result<> run_named(const std::string& name, const Hook& hook, const std::vector<std::string>& args) {
-  auto arguments = TRY(parse_arguments(name, hook, args));
+  auto arguments = TRY(parse_arguments(hook, args));
   if (name == "noop") return {};
   std::string source = arguments.one("container-spec");
   std::string state = source.empty() || source == "-" ? TRY(read_fd(STDIN_FILENO, kMaxState))
