@@ -30,8 +30,14 @@ bool inside(const T (&table)[N], const void* p, std::size_t* offset) {
 int check_driver(const State& state, const Library& lib) {
   if (!state.driver_loaded) return kDriverNotLoaded;
   if (strcmp(state.kernel_driver, lib.version) != 0) return kVersionMismatch;
-  // The module is there but its control node is not: the real library cannot reach it and does not know why.
-  if (!device_node_exists("nvidiactl")) return kUnknown;
+  if (device_node_exists("nvidiactl")) return kSuccess;
+  // The module is there but its nodes are not. The library makes them where it may; else it cannot reach the
+  // module and does not know why.
+  if (!make_device_node("nvidiactl", 255)) return kUnknown;
+  for (std::uint32_t g = 0; g < state.gpu_count; ++g) {
+    const unsigned minor = static_cast<unsigned>(state.gpus[g].board.minor);
+    make_device_node("nvidia" + std::to_string(minor), minor);
+  }
   return kSuccess;
 }
 

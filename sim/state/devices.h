@@ -9,5 +9,8 @@ namespace gpuop::sim {
 // numbers: on a simulated node they lie on a nodev file system, so nothing is opened. With GPUOP_SIM_DEV set
 // (tests without the right to make devices) that folder stands for /dev and any file counts.
 bool device_node_exists(const std::string& name);
+// Makes /dev/NAME as the driver's libraries do through nvidia-modprobe: only for root that may make device
+// nodes. False when it cannot be made.
+bool make_device_node(const std::string& name, unsigned minor);
 
 }  // namespace gpuop::sim

@@ -98,7 +98,7 @@ JsonArray default_mounts(const SpecInputs& in) {
   bool privileged = in.container.privileged;
   JsonArray mounts{
       mount_entry("/proc", "proc", "proc", {"nosuid", "noexec", "nodev"}),
-      mount_entry("/dev", "tmpfs", "tmpfs", {"nosuid", "strictatime", "mode=755", "size=65536k"}),
+      mount_entry("/dev", "tmpfs", "tmpfs", {"nosuid", "nodev", "strictatime", "mode=755", "size=65536k"}),
       mount_entry("/dev/pts", "devpts", "devpts",
                   {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}),
       mount_entry("/dev/mqueue", "mqueue", "mqueue", {"nosuid", "noexec", "nodev"}),
