@@ -1,10 +1,12 @@
 #include "base/yaml.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <boost/json/serialize.hpp>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "base/text.h"
 
@@ -251,6 +253,37 @@ void emit(std::string& out, const Json& value, int indent, bool in_list) {
   }
 }
 
+// yaml-cpp 0.7 never ends on text that has a lone ',' or ']' where a document begins: it makes one empty
+// document after another of it. A first reading, that keeps nothing, finds the place where it stands still.
+class StandstillCheck final : public YAML::EventHandler {
+ public:
+  static void run(const std::string& text) {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    StandstillCheck check;
+    while (parser.HandleNextDocument(check)) {
+    }
+  }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (mark.pos == last_) throw YAML::ParserException(mark, "unexpected character");
+    last_ = mark.pos;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+
+ private:
+  int last_ = -1;
+};
+
 }  // namespace
 
 int YamlDocument::line_of(std::string_view path) const {
@@ -269,7 +302,9 @@ Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_
   const std::string doing = "read '" + std::string(file) + "'";
   std::vector<YamlDocument> documents;
   try {
-    for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
+    const std::string copy(text);
+    StandstillCheck::run(copy);
+    for (const YAML::Node& node : YAML::LoadAll(copy)) {
       YamlDocument document;
       Converter converter{document};
       document.value = TRY_IN(converter.convert(node, "", 0), doing);

@@ -60,5 +60,12 @@ TEST(base, yaml_written_text_reads_back_equal) {
   EXPECT_EQ(back->value, value) << text;
 }
 
+TEST(base, yaml_that_the_library_would_read_forever_is_an_error) {
+  for (const char* text : {",l", "]", "a: b\n---\n, c", "}"}) {
+    EXPECT_FALSE(parse_yaml(text, "f.yaml")) << text;
+  }
+  EXPECT_EQ(parse_yaml("---\n---\na: 1\n---\n---\nb: 2\n...\n", "f.yaml")->size(), 2u);
+}
+
 }  // namespace
 }  // namespace gpuop
