@@ -79,14 +79,20 @@ class Wire {
   std::string_view rest_;
 };
 
-// Texts must be UTF-8; Go's decoder replaces nothing, JSON could not carry the rest.
+// Texts must be UTF-8, without long forms and surrogates: JSON could not carry the rest.
 bool valid_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     auto c = static_cast<unsigned char>(text[i]);
     std::size_t more = c < 0x80 ? 0 : c >> 5 == 6 ? 1 : c >> 4 == 14 ? 2 : c >> 3 == 30 ? 3 : 9;
     if (more == 9 || i + more >= text.size()) return false;
-    for (std::size_t k = 1; k <= more; ++k)
-      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
+    std::uint32_t point = more == 0 ? c : c & (0x3f >> more);
+    for (std::size_t k = 1; k <= more; ++k) {
+      auto next = static_cast<unsigned char>(text[i + k]);
+      if ((next & 0xc0) != 0x80) return false;
+      point = point << 6 | (next & 0x3f);
+    }
+    constexpr std::uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) return false;
     i += more + 1;
   }
   return true;

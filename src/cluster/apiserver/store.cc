@@ -46,6 +46,33 @@ ObjectPtr Collection::get(std::string_view key) const {
   return found == objects_.end() ? nullptr : found->second;
 }
 
+void Collection::visit(const std::string& route,
+                       const std::function<void(const std::string&, const ObjectPtr&)>& work) const {
+  if (!route.starts_with("node=")) {
+    for (const auto& [key, object] : objects_) work(key, object);
+    return;
+  }
+  auto found = by_node_.find(route.substr(5));
+  if (found == by_node_.end()) return;
+  for (const std::string& key : found->second)
+    if (ObjectPtr object = get(key)) work(key, object);
+}
+
+void Collection::index(const std::string& key, const ObjectPtr& old, const ObjectPtr& now) {
+  auto node = [](const ObjectPtr& object) {
+    return object ? get_string(object->value(), {"spec", "nodeName"}) : std::string_view();
+  };
+  std::string_view before = node(old);
+  std::string_view after = node(now);
+  if (before == after) return;
+  if (!before.empty()) {
+    auto found = by_node_.find(str(before));
+    if (found != by_node_.end() && found->second.erase(key) > 0 && found->second.empty())
+      by_node_.erase(found);
+  }
+  if (!after.empty()) by_node_[str(after)].insert(key);
+}
+
 std::optional<Collection::Objects> Collection::at(std::uint64_t version) const {
   if (compacted(version)) return std::nullopt;
   Objects past = objects_;
@@ -134,6 +161,7 @@ ObjectPtr Store::put(const std::string& name, const std::string& key, Json value
   change.old = std::exchange(slot, object);
   change.now = object;
   change.at = now;
+  in.index(key, change.old, object);
   record(in, std::move(change));
   return object;
 }
@@ -153,6 +181,7 @@ ObjectPtr Store::erase(const std::string& name, const std::string& key, Time now
   change.deleted = true;
   change.at = now;
   in.objects_.erase(found);
+  in.index(key, change.old, nullptr);
   ObjectPtr last = change.now;
   record(in, std::move(change));
   return last;

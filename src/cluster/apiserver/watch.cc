@@ -43,10 +43,10 @@ void WatchStream::open(bool initial, bool end_mark, std::uint64_t since) {
   server_->streams.insert(this);
   if (initial) {
     sent_ = server_->store.version();
-    for (const auto& [key, object] : collection.objects()) {
-      if (!open_) return;
-      if (selection_.matches(object->value())) send("ADDED", object);
-    }
+    collection.visit(route_, [&](const std::string&, const ObjectPtr& object) {
+      if (open_ && selection_.matches(object->value())) send("ADDED", object);
+    });
+    if (!open_) return;
     if (end_mark) bookmark(true);
   } else {
     sent_ = since;
