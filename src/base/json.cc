@@ -93,6 +93,27 @@ void append_canonical(std::string& out, const Json& value) {
 
 }  // namespace
 
+namespace {
+
+bool has_exponent(std::string_view text) {
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if ((text[i] == 'e' || text[i] == 'E') && text[i - 1] >= '0' && text[i - 1] <= '9') return true;
+  }
+  return false;
+}
+
+bool is_finite(const Json& value) {
+  if (value.is_double()) return std::isfinite(value.get_double());
+  if (value.is_array()) return std::ranges::all_of(value.get_array(), is_finite);
+  if (value.is_object()) {
+    return std::ranges::all_of(value.get_object(),
+                               [](const auto& entry) { return is_finite(entry.value()); });
+  }
+  return true;
+}
+
+}  // namespace
+
 Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
   boost::json::parse_options options;
   options.max_depth = max_depth;
@@ -111,7 +132,12 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
     return fail(Code::kInvalid, "JSON line " + std::to_string(line) + ", column " + std::to_string(column) +
                                     ": " + error.message());
   }
-  return parser.release();
+  Json value = parser.release();
+  // Boost reads 1e400 as infinity and 0e999 as not-a-number, which no JSON text can say again.
+  if (has_exponent(text) && !is_finite(value)) {
+    return fail(Code::kInvalid, "JSON: a number is out of range");
+  }
+  return value;
 }
 
 std::string to_text(const Json& value) {

@@ -55,5 +55,10 @@ TEST(base, json_pretty_text_reads_back) {
   EXPECT_EQ(*parse_json(text), value);
 }
 
+TEST(base, json_numbers_are_finite) {
+  for (const char* text : {"0e1234", "[1e400]", R"({"a":-1e999})"}) EXPECT_FALSE(parse_json(text)) << text;
+  EXPECT_TRUE(parse_json(R"([1e3, 1.5E-2, "1e999", 12e4])"));
+}
+
 }  // namespace
 }  // namespace gpuop
