@@ -211,6 +211,30 @@ TEST(cluster_apiserver, malformed_bodies) {
   EXPECT_EQ(text_at(nowhere.body, {"message"}), "namespaces \"none\" not found");
 }
 
+TEST(cluster_apiserver, events_live_for_an_hour) {
+  Api api;
+  auto event = [](std::string_view name, std::string_view last) {
+    return R"({"metadata":{"name":")" + str(name) +
+           R"("},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"lastTimestamp":")" +
+           str(last) + R"(","message":"m"})";
+  };
+  std::string path = "/api/v1/namespaces/default/events";
+  ASSERT_EQ(api.post(path, event("old", "2025-01-01T00:00:00Z")).status, 201);
+  ASSERT_EQ(api.post(path, event("renewed", "2025-01-01T00:00:00Z")).status, 201);
+  Reply newer = api.get("/apis/events.k8s.io/v1/namespaces/default/events/old");
+  EXPECT_EQ(text_at(newer.body, {"regarding", "name"}), "p");
+  EXPECT_EQ(text_at(newer.body, {"note"}), "m");
+  api.loop->run_for(50min);
+  ASSERT_EQ(api.patch(path + "/renewed", R"({"lastTimestamp":"2025-01-01T00:50:00Z","count":2})").status,
+            200);
+  api.loop->run_for(15min);
+  ASSERT_EQ(api.post(path, event("new", "2025-01-01T01:05:00Z")).status, 201);
+  EXPECT_EQ(api.get(path + "/old").status, 404);
+  EXPECT_EQ(api.get(path + "/renewed").status, 200);
+  EXPECT_NE(api.get("/metrics").text.find("apiserver_storage_objects{resource=\"events\"} 2"),
+            std::string::npos);
+}
+
 TEST(cluster_apiserver, no_change_writes_nothing) {
   Api api;
   Reply made =

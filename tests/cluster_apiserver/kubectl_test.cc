@@ -46,8 +46,9 @@ struct Kubectl {
   // Runs kubectl while the loop serves it; out and err together.
   ExitState run(std::vector<std::string> arguments, std::string input = {}) {
     Command command;
-    command.argv = {kubectl_path(), "--kubeconfig=" + (folder.path() / "config").string(),
-                    "--cache-dir=" + (folder.path() / "cache").string()};
+    std::string config = "--kubeconfig=" + (folder.path() / "config").string();
+    command.argv = {kubectl_path(), config, "--cache-dir=" + (folder.path() / "cache").string()};
+    if (!program.empty()) command.argv = {program, config};
     command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
     command.env = {"HOME=" + folder.path().string()};
     command.input = std::move(input);
@@ -62,6 +63,13 @@ struct Kubectl {
     });
     loop.run_until([&] { return state.has_value(); }, 25s);
     return state.value_or(ExitState{.code = -2});
+  }
+  ExitState helm(std::string_view arguments) {
+    std::string tool = kubectl_path();
+    program = tool.substr(0, tool.rfind('/')) + "/helm";
+    ExitState state = run(split_fields(arguments));
+    program.clear();
+    return state;
   }
   ExitState run(std::string_view arguments, std::string input = {}) {
     return run(split_fields(arguments), std::move(input));
@@ -83,7 +91,8 @@ struct Kubectl {
 
   Loop loop;
   TempDir folder;
-  std::string user;  // set: TLS, and a client certificate of that name
+  std::string program;  // set: run instead of kubectl
+  std::string user;     // set: TLS, and a client certificate of that name
   ClusterCredentials credentials;
   std::unique_ptr<ApiServer> server;
   std::unique_ptr<HttpServer> http;
@@ -238,6 +247,35 @@ TEST(cluster_apiserver, case20_kubectl_taints) {
   EXPECT_EQ(described.code, 0);
   EXPECT_NE(described.out.find("a=b:NoSchedule"), std::string::npos) << described.out;
   EXPECT_EQ(k.run("uncordon n1").out, "node/n1 uncordoned\n");
+}
+
+TEST(cluster_apiserver, case39_helm_meets_a_scaled_deployment) {
+  NEED_KUBECTL();
+  Kubectl k;
+  k.start();
+  fs::path chart = k.folder.path() / "chart";
+  ASSERT_TRUE(make_dirs(chart / "templates"));
+  ASSERT_TRUE(write_file_atomic(chart / "Chart.yaml", "apiVersion: v2\nname: c\nversion: 0.1.0\n"));
+  ASSERT_TRUE(write_file_atomic(chart / "templates/x.yaml",
+                                "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec:\n  "
+                                "replicas: 1\n  selector: {matchLabels: {a: b}}\n"
+                                "  template:\n    metadata: {labels: {a: b}}\n    spec: {containers: [{name: "
+                                "c, image: \"busybox:{{ .Release.Revision }}\"}]}\n"));
+  ExitState installed = k.helm("install r " + chart.string());
+  ASSERT_EQ(installed.code, 0) << installed.out;
+  Json secret = k.api("GET /api/v1/namespaces/default/secrets/sh.helm.release.v1.r.v1").body;
+  EXPECT_EQ(text_at(secret, {"metadata", "labels", "status"}), "deployed");
+  ASSERT_EQ(k.run("scale deploy x --replicas=3").code, 0);
+  ExitState clash = k.helm("upgrade r " + chart.string());
+  EXPECT_EQ(clash.code, 1);
+  EXPECT_NE(clash.out.find("conflict with \"kubectl\" with subresource \"scale\""), std::string::npos)
+      << clash.out;
+  ExitState forced = k.helm("upgrade r --force-conflicts " + chart.string());
+  EXPECT_EQ(forced.code, 0) << forced.out;
+  EXPECT_EQ(k.run("get deploy x -o jsonpath={.spec.replicas}").out, "1");
+  EXPECT_EQ(k.helm("rollback r 1").code, 0);
+  EXPECT_EQ(k.helm("uninstall r --wait").code, 0);
+  EXPECT_EQ(k.run("get deploy,secrets").out, "No resources found in default namespace.\n");
 }
 
 TEST(cluster_apiserver, case40_kubectl_health_version_access) {

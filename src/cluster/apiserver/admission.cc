@@ -10,6 +10,7 @@ namespace gpuop::cluster::api {
 
 namespace {
 
+constexpr Duration kEventLife = 1h;
 constexpr std::string_view kTokenMount = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 Json service_account_volume(const std::string& name) {
@@ -275,7 +276,29 @@ Answer<> Server::admit_update(Call& call, const Json& old, Json& object) {
   return {};
 }
 
+void Server::expire_events() {
+  Collection& events = store.collection("/events");
+  while (!event_ages.empty() && event_ages.front().first + kEventLife <= now()) {
+    auto [since, key] = std::move(event_ages.front());
+    event_ages.pop_front();
+    ObjectPtr event = events.get(key);
+    if (!event) continue;
+    std::string_view last =
+        get_string(event->value(), {"lastTimestamp"}, get_string(event->value(), {"eventTime"}));
+    Result<Time> seen = parse_time(last);
+    if (seen && *seen + kEventLife > now() && *seen <= now()) {
+      event_ages.emplace_back(now(), key);  // written to meanwhile: another round
+      continue;
+    }
+    store.erase("/events", key, now());
+  }
+}
+
 void Server::created(const ResourceType& type, const Json& object) {
+  if (type.store == "/events") {
+    event_ages.emplace_back(now(), make_key(kube::namespace_of(object), kube::name_of(object)));
+    return expire_events();
+  }
   if (type.store == "apiextensions.k8s.io/customresourcedefinitions") return load_crd(object);
   if (type.store != "/namespaces") return;
   // What the service account and root CA controllers of a real cluster add a moment later.

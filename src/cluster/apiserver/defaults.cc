@@ -108,6 +108,9 @@ void default_daemonset(Json& object) {
   default_template(object);
   fill_at(object, {"spec", "revisionHistoryLimit"}, 10);
   default_rolling(object, "updateStrategy", 1, 0);
+  for (std::string_view count :
+       {"currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"})
+    fill_at(object, {"status", count}, 0);
 }
 
 void default_deployment(Json& object) {
@@ -116,11 +119,13 @@ void default_deployment(Json& object) {
   fill_at(object, {"spec", "revisionHistoryLimit"}, 10);
   fill_at(object, {"spec", "progressDeadlineSeconds"}, 600);
   default_rolling(object, "strategy", "25%", "25%");
+  fill_at(object, {"status"}, JsonObject());
 }
 
 void default_replicaset(Json& object) {
   default_template(object);
   fill_at(object, {"spec", "replicas"}, 1);
+  fill_at(object, {"status", "replicas"}, 0);
 }
 
 void default_statefulset(Json& object) {
@@ -147,6 +152,7 @@ void default_job_spec(Json& spec) {
 }
 
 void default_job(Json& object) {
+  fill_at(object, {"status"}, JsonObject());
   Json& spec = ensure(object, {"spec"});
   default_job_spec(spec);
   if (get_bool(spec, {"manualSelector"})) return;

@@ -269,6 +269,17 @@ void Server::serve_fixed(const CallPtr& call, bool& served) {
       text = "[+]ping ok\n[+]store ok\n" + path.substr(1, path.find('/', 1) - 1) + " check passed\n";
     return respond(call, HttpResponse::text(200, std::move(text)));
   }
+  if (path == "/metrics") {
+    served = true;
+    std::string text =
+        "# TYPE apiserver_request_total counter\napiserver_request_total " + std::to_string(requests) +
+        "\n# TYPE apiserver_longrunning_requests gauge\napiserver_longrunning_requests{verb=\"WATCH\"} " +
+        std::to_string(streams.size()) + "\n# TYPE apiserver_storage_objects gauge\n";
+    for (const std::string& name : store.names())
+      text += "apiserver_storage_objects{resource=\"" + name.substr(name[0] == '/' ? 1 : 0) + "\"} " +
+              std::to_string(store.collection(name).objects().size()) + "\n";
+    return respond(call, HttpResponse::text(200, std::move(text)));
+  }
   if (path != "/version" && path != "/version/") return;
   served = true;
   std::vector<std::string> parts = split(options.git_version, '.');

@@ -2,6 +2,7 @@
 // part.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -164,6 +165,9 @@ class Server : public std::enable_shared_from_this<Server> {
   // Rules that apply to `user` in `ns` ("" for cluster-wide ones only).
   std::vector<Json> rules_for(const ApiUser& user, std::string_view ns) const;
 
+  // Removes events that nobody has written to for an hour.
+  void expire_events();
+
   // crds.cc
   Answer<> crd_written(Call& call, Json& crd);
   void load_crd(const Json& crd);
@@ -188,6 +192,8 @@ class Server : public std::enable_shared_from_this<Server> {
   std::map<std::string, std::string> openapi_hashes;
   std::uint64_t openapi_version = 0;
   bool stopped = false;
+  std::deque<std::pair<Time, std::string>>
+      event_ages;  // when each event was made or last looked at, oldest first
 
  private:
   void route(const CallPtr& call);

@@ -44,6 +44,11 @@ Quantity: 1 string
 IntOrString: 1 type:i, 2 intVal:i, 3 strVal
 )table"},
 {"core", R"table(
+ResourceQuota: 1 metadata:ObjectMeta, 2 spec:ResourceQuotaSpec, 3 status:ResourceQuotaStatus
+ResourceQuotaSpec: 1 hard{}:Quantity, 2 scopes[], 3 scopeSelector:ScopeSelector
+ResourceQuotaStatus: 1 hard{}:Quantity, 2 used{}:Quantity
+ScopeSelector: 1 matchExpressions[]:ScopedResourceSelectorRequirement
+ScopedResourceSelectorRequirement: 1 scopeName, 2 operator, 3 values[]
 Affinity: 1 nodeAffinity:NodeAffinity, 2 podAffinity:PodAffinity, 3 podAntiAffinity:PodAntiAffinity
 AppArmorProfile: 1 type, 2 localhostProfile
 Binding: 1 metadata:ObjectMeta, 2 target:ObjectReference
@@ -298,6 +303,11 @@ ReplicaSetStatus: 1 replicas:i, 2 fullyLabeledReplicas:i0, 3 observedGeneration:
 ReplicaSetCondition: 1 type, 2 status, 3 lastTransitionTime:Time, 4 reason, 5 message
 )table"},
 {"batch", R"table(
+CronJob: 1 metadata:ObjectMeta, 2 spec:CronJobSpec, 3 status:CronJobStatus
+CronJobSpec: 1 schedule:s1, 2 startingDeadlineSeconds:i, 3 concurrencyPolicy, 4 suspend:b,
+  5 jobTemplate:JobTemplateSpec, 6 successfulJobsHistoryLimit:i, 7 failedJobsHistoryLimit:i, 8 timeZone
+CronJobStatus: 1 active[]:ObjectReference, 4 lastScheduleTime:Time, 5 lastSuccessfulTime:Time
+JobTemplateSpec: 1 metadata:ObjectMeta, 2 spec:JobSpec
 Job: 1 metadata:ObjectMeta, 2 spec:JobSpec, 3 status:JobStatus
 JobCondition: 1 type, 2 status, 3 lastProbeTime:Time, 4 lastTransitionTime:Time, 5 reason, 6 message
 JobSchedulingConfiguration: 1 schedulingPolicy:WorkloadPodGroupSchedulingPolicy,
