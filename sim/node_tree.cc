@@ -283,10 +283,15 @@ Result<State> initial_state(const NodeHardware& hw, const GpuProfile* profile) {
   return state;
 }
 
-bool same_hardware(const State& a, const State& b) {
-  if (a.gpu_count != b.gpu_count || a.seed != b.seed) return false;
-  for (std::uint32_t g = 0; g < a.gpu_count; ++g) {
-    if (std::memcmp(&a.gpus[g].board, &b.gpus[g].board, sizeof(Board)) != 0) return false;
+// Whether `kept` is of the same boards; their UUIDs follow from model, seed and place.
+bool same_hardware(const State& kept, const State& wanted) {
+  if (kept.gpu_count != wanted.gpu_count || kept.seed != wanted.seed) return false;
+  for (std::uint32_t g = 0; g < kept.gpu_count; ++g) {
+    const Board &a = kept.gpus[g].board, &b = wanted.gpus[g].board;
+    if (std::strcmp(a.uuid, b.uuid) != 0 || a.memory_bytes != b.memory_bytes || a.bus != b.bus ||
+        a.numa_node != b.numa_node || a.gi_profile_count != b.gi_profile_count) {
+      return false;
+    }
   }
   return true;
 }
