@@ -184,7 +184,8 @@ int main(int argc, char** argv) {
   if (!result) {
     log_error(*args, result.error());
     std::fprintf(stderr, "runc %s failed: %s\n", args->rest[0].c_str(), result.error().text().c_str());
-    return 1;
   }
-  return *result;
+  std::fflush(stdout);
+  // Some commands have joined namespaces of a container: nothing more is run there.
+  ::_exit(result ? *result : 1);
 }
