@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "cdi/block_yaml.h"
 #include "cdi/spec.h"
 
 namespace gpuop::cdi {
@@ -269,11 +270,13 @@ Result<Spec> parse_as_yaml(std::string_view text, std::string_view file) {
 }  // namespace
 
 Result<Spec> parse_spec(std::string_view text, std::string_view file) {
-  // JSON, the quicker way; YAML has the better messages, so anything odd goes there.
+  // The quicker ways; the general reader has the better messages, so anything odd goes there.
   if (trim(text).starts_with('{')) {
     if (auto value = parse_json(text); value && count_members(*value) == count_colons(text)) {
       if (auto spec = spec_of(*value)) return spec;
     }
+  } else if (auto value = parse_block_yaml(text)) {
+    if (auto spec = spec_of(*value)) return spec;
   }
   return parse_as_yaml(text, file);
 }
