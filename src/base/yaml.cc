@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kMaxDepth = 64;
 // A short text can name an enormous tree through aliases; this many nodes is far beyond any manifest.
 constexpr std::size_t kMaxNodes = 200'000;
+// The same for the paths that lines are kept by: long keys, named again and again.
+constexpr std::size_t kMaxPathBytes = 32u << 20;
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   for (auto word : words) {
@@ -96,11 +98,14 @@ Json plain_scalar(const std::string& text) {
 struct Converter {
   YamlDocument& document;
   std::size_t nodes = 0;
+  std::size_t path_bytes = 0;
 
   Result<Json> convert(const YAML::Node& node, const std::string& path, std::size_t depth) {
     if (depth > kMaxDepth)
       return fail(Code::kInvalid, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
     if (++nodes > kMaxNodes) return fail(Code::kInvalid, "more than " + std::to_string(kMaxNodes) + " nodes");
+    if ((path_bytes += path.size()) > kMaxPathBytes)
+      return fail(Code::kInvalid, "keys are too long for so many nodes");
     if (node.Mark().line >= 0) document.lines.emplace(path, node.Mark().line + 1);
     switch (node.Type()) {
       case YAML::NodeType::Undefined:
