@@ -56,7 +56,7 @@ class Labeller {
     for (const std::string& warning : facts_.inventory.warnings) warn(warning);
     if (!facts_.inventory.gpus.empty()) {
       machine();
-      versions();
+      if (facts_.has_versions) versions();
       capabilities();
       resources();
       mode();

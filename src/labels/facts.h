@@ -31,6 +31,7 @@ struct Facts {
   hardware::Platform platform = hardware::Platform::kNone;
   std::string init_error;  // why NVML could not be initialised; empty when it was
   hardware::Inventory inventory;
+  bool has_versions = true;  // of driver and CUDA; false when no driver was asked
   // By position in inventory.gpus.
   std::vector<std::optional<std::uint32_t>> pci_classes;
   std::vector<FabricFact> fabrics;

@@ -6,6 +6,7 @@
 #include "hardware/nvml.h"
 #include "hardware/pci.h"
 #include "labels/facts.h"
+#include "labels/sources.h"
 
 namespace gpuop::labels {
 namespace {
@@ -65,7 +66,11 @@ Result<Facts> observe(const sharing::Settings& settings) {
     if (path.string().starts_with("/sys/")) path = kernel_path(path);
     if (auto text = read_file(path, 4096)) facts.machine = std::move(*text);
   }
-  if (facts.platform == hardware::Platform::kNvml || facts.platform == hardware::Platform::kWsl) {
+  if (settings.device_discovery_strategy == "vfio") {
+    facts.platform = hardware::Platform::kNvml;  // of what is known to work, without its versions
+    facts.has_versions = false;
+    facts.inventory = TRY(observe_vfio());
+  } else if (facts.platform == hardware::Platform::kNvml || facts.platform == hardware::Platform::kWsl) {
     auto nvml = hardware::Nvml::open(library);
     if (!nvml) {
       facts.init_error = nvml.error().text();
@@ -78,6 +83,13 @@ Result<Facts> observe(const sharing::Settings& settings) {
       facts.inventory = TRY(std::move(inventory));
       for (const hardware::Gpu& gpu : facts.inventory.gpus)
         facts.fabrics.push_back(observe_fabric(**nvml, gpu));
+    }
+  } else if (facts.platform == hardware::Platform::kTegra) {
+    auto inventory = observe_tegra();
+    if (inventory) {
+      facts.inventory = std::move(*inventory);
+    } else {
+      facts.init_error = inventory.error().text();
     }
   }
   observe_pci(facts);

@@ -50,6 +50,12 @@ TEST(base, yaml_alias_bombs_are_refused) {
   EXPECT_FALSE(parse_yaml(text, "bomb.yaml"));
 }
 
+TEST(base, yaml_stray_punctuation_is_an_error) {
+  for (const char* text : {",a: 1\n", "]", "[1]]", "a: 1\n---\n, b", "}"})
+    EXPECT_FALSE(parse_yaml(text, "f")) << text;
+  EXPECT_TRUE(parse_yaml("---\n---\na: 1\n...\n---\n", "f"));
+}
+
 TEST(base, yaml_written_text_reads_back_equal) {
   const Json value = *parse_json(
       R"({"a":"yes","b":"0755","c":"x: y","d":"line\nline two\n","e":[{"k":[1,"- a"]},[],{}],"f":"","g":null,"h":"2025-01-01",

@@ -66,6 +66,7 @@ Facts make_facts(const Json& file) {
   facts.platform = hardware::Platform::kNvml;
   if (get_bool(file, {"no_nvml"})) facts.platform = hardware::Platform::kNone;
   facts.init_error = str(get_string(file, {"nvml_error"}));
+  facts.has_versions = !get_bool(file, {"no_versions"});
   facts.inventory.driver_version = str(get_string(file, {"driver"}, "550.54.15"));
   facts.inventory.cuda_version = 12040;
   for (const Json& item : get_array(file, {"gpus"})) {

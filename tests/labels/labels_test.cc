@@ -4,6 +4,7 @@
 #include "kube/transport.h"
 #include "labels/decide.h"
 #include "labels/publish.h"
+#include "labels/sources.h"
 
 namespace gpuop::labels {
 namespace {
@@ -41,6 +42,22 @@ TEST(labels, vgpu_capability) {
   loop[0x40] = 1;
   loop[0x41] = 0x40;  // a capability that is its own successor
   EXPECT_EQ(*parse_vgpu(loop), std::nullopt);
+}
+
+TEST(labels, vfio_memory_and_names) {
+  EXPECT_EQ(bar_memory("0x0000000092000000 0x0000000092ffffff 0x0000000000040200\n"
+                       "0x0000021000000000 0x0000021fffffffff 0x000000000014220c\n"
+                       "0x0000022000000000 0x0000022001ffffff 0x000000000014220c\n"
+                       "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"),
+            1ull << 37);
+  EXPECT_EQ(bar_memory("rubbish\n"), 0u);
+  const char* database =
+      "# ids\n10dd  Other\n\t20b2  Wrong\n10de  NVIDIA Corporation\n\t20b0  GA100\n\t20b2  GA100 [A100 SXM4 "
+      "80GB]\n"
+      "\t\t10de 147f  Sub\n10df  Next\n\t2330  Wrong\n";
+  EXPECT_EQ(pci_device_name(database, 0x10de, 0x20b2), "GA100 [A100 SXM4 80GB]");
+  EXPECT_EQ(pci_device_name(database, 0x10de, 0x2330), "");
+  EXPECT_EQ(pci_device_name("", 0x10de, 0x2330), "");
 }
 
 TEST(labels, families) {
