@@ -22,7 +22,7 @@ class device_plugin_labels : public ::testing::Test {
     sim::NodeHardware hardware;
     hardware.model = "A100-SXM4-80GB";
     hardware.count = 8;
-    hardware.profiles = SOURCE_ROOT "/sim/profiles";
+    hardware.profiles = BUILD_ROOT "/sim/profiles";
     auto built = sim::build_node_tree(hardware, kernel());
     ASSERT_TRUE(built) << built.error().text();
     sim::DriverInstall install;

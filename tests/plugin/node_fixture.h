@@ -26,7 +26,7 @@ class NodeFixture : public ::testing::Test {
     hardware.model = "A100-SXM4-80GB";
     hardware.count = 4;
     hardware.seed = 7;
-    hardware.profiles = SOURCE_ROOT "/sim/profiles";
+    hardware.profiles = BUILD_ROOT "/sim/profiles";
     auto built = sim::build_node_tree(hardware, kernel());
     ASSERT_TRUE(built) << built.error().text();
     sim::DriverInstall install;
