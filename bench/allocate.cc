@@ -61,4 +61,3 @@ void prefer_one_of_400_replicas(benchmark::State& state) {
 BENCHMARK(prefer_one_of_400_replicas)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
-

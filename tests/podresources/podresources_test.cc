@@ -15,7 +15,8 @@ class Kubelet final : public v1::PodResourcesLister::Service {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix://" + socket.string(), grpc::InsecureServerCredentials());
     builder.RegisterService(this);
-    builder.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, 50);  // its threads see the end this late
+    builder.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC,
+                                50);  // its threads see the end this late
     server_ = builder.BuildAndStart();
   }
   ~Kubelet() override { server_->Shutdown(std::chrono::system_clock::now()); }
