@@ -211,6 +211,35 @@ TEST(cluster_apiserver, malformed_bodies) {
   EXPECT_EQ(text_at(nowhere.body, {"message"}), "namespaces \"none\" not found");
 }
 
+TEST(cluster_apiserver, answers_that_cannot_be_read) {
+  Api api;
+  HttpRequest request =
+      Api::request("POST /api/v1/namespaces/default/configmaps", R"({"metadata":{"name":"x"}})");
+  request.headers["Accept"] = "application/vnd.kubernetes.protobuf";
+  EXPECT_EQ(Api::reply_of(*api.send(request)).status, 406);
+  EXPECT_EQ(api.get("/api/v1/namespaces/default/configmaps/x").status, 404);
+  request.headers["Accept"] = "application/json;as=Nonsense;v=v1;g=meta.k8s.io";
+  EXPECT_EQ(Api::reply_of(*api.send(request)).status, 406);
+  request.headers["Accept"] = "application/vnd.kubernetes.protobuf,application/json";
+  EXPECT_EQ(Api::reply_of(*api.send(request)).status, 201);
+}
+
+TEST(cluster_apiserver, numbers_beyond_all_clocks) {
+  Api api;
+  auto watch = api.watch("/api/v1/pods?watch=1&timeoutSeconds=9223372036854775807");
+  api.loop->run_for(48h);
+  EXPECT_TRUE(watch->ended);
+  api.post(
+      "/api/v1/namespaces/default/pods",
+      R"({"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":9223372036854775807,"containers":[{"name":"c","image":"i"}]}})");
+  api.post("/api/v1/namespaces/default/pods/p/binding", R"({"target":{"name":"n"}})");
+  EXPECT_EQ(api.del("/api/v1/namespaces/default/pods/p").status, 200);
+  EXPECT_EQ(api.post("/api/v1/namespaces/default/serviceaccounts/default/token",
+                     R"({"spec":{"expirationSeconds":9223372036854775807}})")
+                .status,
+            422);
+}
+
 TEST(cluster_apiserver, events_live_for_an_hour) {
   Api api;
   auto event = [](std::string_view name, std::string_view last) {

@@ -162,6 +162,17 @@ TEST(cluster_apiserver, custom_objects_are_validated) {
   EXPECT_TRUE(has(good.body, {"spec", "free", "any"}));
 }
 
+TEST(cluster_apiserver, metadata_of_custom_objects_is_typed) {
+  Api api;
+  ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
+  EXPECT_EQ(api.post(kObjects, R"({"metadata":{"name":"g","labels":{"a":1}}})").status, 400);
+  EXPECT_EQ(api.post(kObjects, R"({"metadata":"g"})").status, 400);
+  Reply unknown =
+      api.post(str(kObjects) + "?fieldValidation=Strict", R"({"metadata":{"name":"g","nam":"x"}})");
+  EXPECT_EQ(unknown.status, 400);
+  EXPECT_NE(text_at(unknown.body, {"message"}).find("unknown field \"metadata.nam\""), std::string::npos);
+}
+
 TEST(cluster_apiserver, case06_openapi_follows_definitions) {
   Api api;
   EXPECT_FALSE(has(api.get("/openapi/v3").body, {"paths", "apis/nvidia.com/v1"}));

@@ -111,23 +111,26 @@ Answer<ApiUser> Server::authenticate(const Call& call) {
 
 std::vector<Json> Server::rules_for(const ApiUser& user, std::string_view ns) const {
   std::vector<Json> rules;
-  auto& objects = const_cast<Store&>(store);
+  auto objects = [&](std::string_view plural) -> const Collection& {
+    static const Collection none;
+    const Collection* found = store.find(std::string(kRbac) + std::string(plural));
+    return found == nullptr ? none : *found;
+  };
   auto add_role = [&](const Json& binding, std::string_view binding_ns) {
-    bool applies = false;
-    for (const Json& subject : get_array(binding, {"subjects"}))
-      applies = applies || subject_matches(subject, user, binding_ns);
-    if (!applies) return;
+    const JsonArray& subjects = get_array(binding, {"subjects"});
+    if (std::none_of(subjects.begin(), subjects.end(),
+                     [&](const Json& s) { return subject_matches(s, user, binding_ns); }))
+      return;
     bool cluster = get_string(binding, {"roleRef", "kind"}) == "ClusterRole";
-    Collection& roles = objects.collection(std::string(kRbac) + (cluster ? "clusterroles" : "roles"));
-    ObjectPtr role = roles.get(
-        make_key(cluster ? std::string_view() : binding_ns, get_string(binding, {"roleRef", "name"})));
+    ObjectPtr role = objects(cluster ? "clusterroles" : "roles")
+                         .get(make_key(cluster ? std::string_view() : binding_ns,
+                                       get_string(binding, {"roleRef", "name"})));
     if (!role) return;
     for (const Json& rule : get_array(role->value(), {"rules"})) rules.push_back(rule);
   };
-  for (const auto& [key, binding] : objects.collection(std::string(kRbac) + "clusterrolebindings").objects())
-    add_role(binding->value(), "");
+  for (const auto& [key, binding] : objects("clusterrolebindings").objects()) add_role(binding->value(), "");
   if (ns.empty()) return rules;
-  for (const auto& [key, binding] : objects.collection(std::string(kRbac) + "rolebindings").objects())
+  for (const auto& [key, binding] : objects("rolebindings").objects())
     if (kube::namespace_of(binding->value()) == ns) add_role(binding->value(), ns);
   return rules;
 }

@@ -84,14 +84,14 @@ Answer<Json> Server::read_object(Call& call, const ResourceType& type, const Jso
   ShapeReport report;
   Json read = type.message != nullptr && !type.custom ? normalize(raw, *type.message, report)
                                                       : normalize_open(raw, report);
-  if (!report.fault.empty()) return cannot_handle(type, report.fault);
-  if (type.custom) {
-    read = raw;
-    ShapeReport meta;
-    if (const Json* metadata = find(raw, {"metadata"}); metadata != nullptr && !metadata->is_null())
-      set(read, {"metadata"}, normalize(*metadata, *find_message("meta", "ObjectMeta"), meta));
+  if (type.custom && report.fault.empty()) {
+    const Json* metadata = find(read, {"metadata"});
+    Json kept = metadata == nullptr ? Json(nullptr) : *metadata;
+    read = raw;  // nulls may mean something here
+    if (!kept.is_null()) set(read, {"metadata"}, std::move(kept));
     type.custom->schema().prune(read, "", true, report.unknown);
   }
+  if (!report.fault.empty()) return cannot_handle(type, report.fault);
   std::vector<std::string> faults = std::move(call.body_faults);
   call.body_faults.clear();
   for (const std::string& path : report.unknown) faults.push_back("unknown field \"" + path + "\"");

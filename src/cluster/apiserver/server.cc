@@ -377,6 +377,8 @@ void Server::dispatch(const CallPtr& call) {
     return review(call);
   }
   if (!call->sub.empty() && call->sub != "status") return subresource(call);
+  // Nothing is written for a caller who could not read the answer.
+  if (Answer<View> view = view_of(*call); !view) return respond_status(call, view.error());
   if (call->sub == "status") {
     if (!call->type->has_status) return respond_status(call, no_such_path().error());
     if (call->verb != "get" && call->verb != "update" && call->verb != "patch")

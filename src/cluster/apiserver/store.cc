@@ -137,6 +137,11 @@ Collection& Store::collection(const std::string& name) {
   return *found->second;
 }
 
+const Collection* Store::find(std::string_view name) const {
+  auto found = collections_.find(name);
+  return found == collections_.end() ? nullptr : found->second.get();
+}
+
 void Store::record(Collection& in, Change change) {
   in.newest_ = change.version;
   in.history_.push_back(std::move(change));

@@ -103,6 +103,8 @@ class Store {
 
   std::uint64_t version() const { return version_; }
   Collection& collection(const std::string& name);
+  // Null when nothing was ever stored under that name.
+  const Collection* find(std::string_view name) const;
   // Puts metadata.resourceVersion into `value` and stores it. Listeners are told before it answers.
   ObjectPtr put(const std::string& name, const std::string& key, Json value, Time now);
   // Removes; the answer is the last state with the deletion's version; null when it was absent.

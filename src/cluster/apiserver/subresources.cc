@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kTokenSeconds = 3600;
 constexpr std::int64_t kTokenSecondsMin = 600;
+constexpr std::int64_t kTokenSecondsMax = 1ll << 32;
 
 // A body of another kind than the resource's: Eviction, Binding, TokenRequest, Scale.
 Answer<Json> body_of(Server& server, Call& call, std::string_view package, std::string_view kind,
@@ -283,11 +284,14 @@ void Server::issue_token(const CallPtr& call) {
   Answer<Json> body = body_of(*this, *call, "authentication", "TokenRequest", "authentication.k8s.io/v1");
   if (!body) return respond_status(call, body.error());
   std::int64_t seconds = get_int(*body, {"spec", "expirationSeconds"}, kTokenSeconds);
-  if (seconds < kTokenSecondsMin)
-    return respond_status(call, invalid_object("authentication.k8s.io", "TokenRequest", call->name,
-                                               {invalid("spec.expirationSeconds", seconds,
-                                                        "may not specify a duration less than 10 minutes")})
-                                    .error());
+  if (seconds < kTokenSecondsMin || seconds > kTokenSecondsMax)
+    return respond_status(
+        call, invalid_object("authentication.k8s.io", "TokenRequest", call->name,
+                             {invalid("spec.expirationSeconds", seconds,
+                                      seconds < kTokenSecondsMin
+                                          ? "may not specify a duration less than 10 minutes"
+                                          : "may not specify a duration larger than 2^32 seconds")})
+                  .error());
   auto start = std::chrono::duration_cast<std::chrono::seconds>(now().time_since_epoch()).count();
   JsonArray audiences = get_array(*body, {"spec", "audiences"});
   if (audiences.empty()) audiences.push_back(Json(options.service_account_issuer));

@@ -1,5 +1,7 @@
 #include "cluster/apiserver/watch.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "kube/object.h"
 
@@ -8,6 +10,7 @@ namespace gpuop::cluster::api {
 namespace {
 
 constexpr Duration kBookmarkEvery = 60s;
+constexpr std::int64_t kLongestWatch = 86400;  // seconds, whatever the client asks for
 constexpr Duration kFutureWait = 3s;
 
 FieldError no_initial_events(std::string_view why) {
@@ -60,6 +63,7 @@ void WatchStream::open(bool initial, bool end_mark, std::uint64_t since) {
     if (auto alive = weak.lock()) alive->close(false);
   });
   std::int64_t seconds = parse_int(call_->param("timeoutSeconds")).value_or(0);
+  seconds = std::min(seconds, kLongestWatch);
   if (seconds <= 0) seconds = 1800 + static_cast<std::int64_t>(server_->random.next() % 1800);
   Duration span = std::chrono::seconds(seconds);
   timeout_ = server_->loop.after(span, [weak = weak_from_this()] {

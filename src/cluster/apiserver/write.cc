@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kObjectLimit = 1536 * 1024;
 constexpr int kNameTries = 8;
+constexpr std::int64_t kLongestGrace = 10ll * 365 * 86400;  // seconds; the clock holds no more than centuries
 
 JsonObject& metadata_of(Json& object) {
   return ensure(object, {"metadata"}).get_object();
@@ -124,7 +125,7 @@ std::int64_t grace_of(const Json& pod, const DeleteOptions& options) {
   std::string_view phase = get_string(pod, {"status", "phase"});
   if (get_string(pod, {"spec", "nodeName"}).empty() || phase == "Succeeded" || phase == "Failed") return 0;
   std::int64_t grace = options.grace.value_or(get_int(pod, {"spec", "terminationGracePeriodSeconds"}, 30));
-  return grace < 0 ? 1 : grace;
+  return grace < 0 ? 1 : std::min(grace, kLongestGrace);
 }
 
 }  // namespace
