@@ -253,5 +253,55 @@ TEST(cluster_controllers, a_cut_off_controller_catches_up) {
   }
 }
 
+constexpr kube::Resource kBudgets{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", true};
+constexpr kube::Resource kSlices{"discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true};
+
+TEST(cluster_controllers, disruption_budgets_count_healthy_pods) {
+  WorkCluster t;
+  t.create(kDeployments, "default", kDeployment);
+  t.create(kBudgets, "default", R"(
+metadata: {name: b}
+spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}
+)");
+  t.settle();
+  Json budget = *t.get(kBudgets, "default", "b");
+  EXPECT_EQ(get_int(budget, {"status", "expectedPods"}), 3);
+  EXPECT_EQ(get_int(budget, {"status", "currentHealthy"}), 3);
+  EXPECT_EQ(get_int(budget, {"status", "desiredHealthy"}), 2);
+  EXPECT_EQ(get_int(budget, {"status", "disruptionsAllowed"}), 1);
+  EXPECT_EQ(get_string(*kube::condition(budget, "DisruptionAllowed"), {"reason"}), "SufficientPods");
+  for (const Json& pod : t.list(kPods, "default"))
+    t.set_pod_status(pod, R"({"conditions":[{"type":"Ready","status":"False"}]})");
+  t.settle();
+  budget = *t.get(kBudgets, "default", "b");
+  EXPECT_EQ(get_int(budget, {"status", "currentHealthy"}, -1), 0);
+  EXPECT_EQ(get_int(budget, {"status", "disruptionsAllowed"}, -1), 0);
+  EXPECT_EQ(get_string(*kube::condition(budget, "DisruptionAllowed"), {"status"}), "False");
+}
+
+TEST(cluster_controllers, endpoint_slices_follow_pods) {
+  WorkCluster t;
+  t.create(kDeployments, "default", kDeployment);
+  t.create(kube::kServices, "default", R"(
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+)");
+  t.settle();
+  ASSERT_TRUE(t.get(kSlices, "default", "web"));
+  EXPECT_TRUE(get_array(*t.get(kSlices, "default", "web"), {"endpoints"}).empty());
+  const Json pod = t.list(kPods, "default")[0];
+  t.set_pod_status(pod, R"({"podIP":"10.1.2.3"})");
+  t.settle();
+  const Json slice = *t.get(kSlices, "default", "web");
+  ASSERT_EQ(get_array(slice, {"endpoints"}).size(), 1u);
+  const Json& endpoint = get_array(slice, {"endpoints"})[0];
+  EXPECT_EQ(to_text(*find(endpoint, {"addresses"})), R"(["10.1.2.3"])");
+  EXPECT_TRUE(get_bool(endpoint, {"conditions", "ready"}));
+  EXPECT_EQ(get_int(get_array(slice, {"ports"})[0], {"port"}), 8080);
+  t.remove(kube::kServices, "default", "web");
+  t.settle();
+  EXPECT_FALSE(t.get(kSlices, "default", "web"));
+}
+
 }  // namespace
 }  // namespace gpuop::cluster::test

@@ -39,7 +39,7 @@ Context::Context(Loop& l, kube::Client& c, ControllerOptions o)
                      "spec.tolerations", "spec.overhead", "spec.priority", "spec.schedulingGates",
                      "spec.hostNetwork", "spec.containers.resources", "spec.containers.ports",
                      "spec.initContainers.resources", "spec.initContainers.restartPolicy", "status.phase",
-                     "status.conditions", "status.containerStatuses.restartCount",
+                     "status.podIP", "status.conditions", "status.containerStatuses.restartCount",
                      "status.containerStatuses.state.terminated.exitCode"}}),
       nodes(client, kube::kNodes,
             {.keep = {"spec", "status.allocatable", "status.conditions", "status.nodeInfo.bootID"}}),

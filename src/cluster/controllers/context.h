@@ -117,5 +117,7 @@ std::unique_ptr<Controller> make_garbage_collector(Context& context);
 std::unique_ptr<Controller> make_service_account_controller(Context& context);
 std::unique_ptr<Controller> make_node_controller(Context& context);
 std::unique_ptr<Controller> make_event_reaper(Context& context);
+std::unique_ptr<Controller> make_disruption_controller(Context& context);
+std::unique_ptr<Controller> make_endpoint_controller(Context& context);
 
 }  // namespace gpuop::cluster

@@ -10,9 +10,10 @@ class AllControllers final : public Controllers {
  public:
   AllControllers(Loop& loop, kube::Client& client, ControllerOptions options)
       : context_(loop, client, std::move(options)) {
-    for (const auto make : {make_scheduler, make_daemon_set_controller, make_replica_set_controller,
-                            make_deployment_controller, make_job_controller, make_garbage_collector,
-                            make_service_account_controller, make_node_controller, make_event_reaper}) {
+    for (const auto make :
+         {make_scheduler, make_daemon_set_controller, make_replica_set_controller, make_deployment_controller,
+          make_job_controller, make_garbage_collector, make_service_account_controller, make_node_controller,
+          make_event_reaper, make_disruption_controller, make_endpoint_controller}) {
       parts_.push_back(make(context_));
     }
     // Nobody acts before everything is known.

@@ -11,6 +11,8 @@ namespace {
 
 constexpr Duration kFirstBackoff = 1s;
 constexpr Duration kLongestBackoff = 15min;
+constexpr std::size_t kLarge = 200;     // pods
+constexpr Duration kRestPerPod = 20us;  // 5,000 pods: 100 ms
 constexpr Duration kFirstRefusal = 20ms;
 constexpr Duration kLongestRefusal = 1min;
 constexpr int kBurst = 250;  // creations and deletions of one set under way
@@ -46,6 +48,7 @@ class DaemonSetController final : public Controller {
     std::map<std::string, Failure> failures;  // pods that ended, by node
     std::map<std::string, Failure> refused;   // requests that the server refused, by node
     int under_way = 0;
+    Duration rest_until{0};  // of a large set
   };
 
   void set_changed(const Object& old, const Object& now) {
@@ -106,6 +109,13 @@ class DaemonSetController final : public Controller {
     const Object set = context_.daemon_sets.get(key);
     if (!set || is_terminating(*set)) return finished(true);
     State& state = states_[key];
+    // A look at a set costs with its size, and each pod of a large one reports several times: the first
+    // report is answered at once, those that follow within the rest together.
+    const Duration now = context_.loop.elapsed();
+    if (now < state.rest_until) {
+      queue_.add_after(key, state.rest_until - now);
+      return finished(true);
+    }
     const auto generation = get_int(*set, {"metadata", "generation"});
     if (state.hashed_generation == generation) return manage(key, set, std::move(finished));
     revisions_.sync(set, [this, alive = std::weak_ptr(alive_), key, set, generation,
@@ -135,6 +145,7 @@ class DaemonSetController final : public Controller {
   void manage(const std::string& key, const Object& set, std::function<void(bool)> finished) {
     State& state = states_[key];
     PodsByNode pods = pods_by_node(*set);
+    if (pods.size() > kLarge) state.rest_until = context_.loop.elapsed() + kRestPerPod * std::ssize(pods);
     std::set<std::string> nodes = std::exchange(state.look_at, {});
     if (std::exchange(state.look_at_all, false)) {
       state.eligible.clear();

@@ -338,8 +338,8 @@ class GarbageCollector final : public Controller {
     return nullptr;
   }
 
-  void confirm_absent(const std::string& uid, std::vector<Owner> absent, bool solid, std::vector<Owner> waiting,
-                      std::function<void(bool)> finished) {
+  void confirm_absent(const std::string& uid, std::vector<Owner> absent, bool solid,
+                      std::vector<Owner> waiting, std::function<void(bool)> finished) {
     auto still = std::make_shared<std::vector<Owner>>();
     auto found_again = std::make_shared<bool>(false);
     const std::string ns = nodes_.at(uid).ns;
