@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <unordered_set>
 
 namespace gpuop::plugin {
 namespace {
@@ -154,11 +154,12 @@ bool by_place(const Device* a, const Device* b) {
 std::vector<const Device*> resolve(const Offer& offer, std::span<const std::string> ids,
                                    std::string& problem) {
   std::vector<const Device*> out;
+  std::unordered_set<const Device*> seen;
   for (const std::string& id : ids) {
     const Device* device = offer.find(id);
     if (!device) {
       problem = "unknown device: " + id;
-    } else if (std::ranges::find(out, device) == out.end()) {
+    } else if (seen.insert(device).second) {
       out.push_back(device);
     }
   }
