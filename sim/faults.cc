@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "sim/modules.h"
+#include "sim/state/reset.h"
 #include "sim/state/telemetry.h"
 
 namespace gpuop::sim {
@@ -79,27 +80,6 @@ void raise_xid(State& s, std::uint32_t gpu, std::uint64_t xid, std::uint32_t gi 
   push_event(s, gpu, kXidEvent, xid, gi, ci);
 }
 
-void recover(State& s, std::uint32_t gpu) {
-  Gpu& g = s.gpus[gpu];
-  Live& l = g.live;
-  settle_load(g, now_us());
-  l.lost = 0;
-  l.last_xid = 0;
-  l.recovery_action = 0;
-  l.ecc_sbe_volatile = l.ecc_dbe_volatile = 0;
-  // A pending remap is carried out by the reset.
-  l.remapped_uncorrectable += l.remap_pending;
-  l.remap_pending = 0;
-  l.nvlink_down_mask = 0;
-  l.temperature_offset = 0;
-  l.ecc_current = l.ecc_pending;
-  if (l.mig_current != l.mig_pending) {
-    l.mig_current = l.mig_pending;
-    for (GpuInstance& gi : l.gis) gi = GpuInstance{};
-    push_event(s, gpu, 0x100, l.mig_current);
-  }
-}
-
 void apply_to(State& s, std::uint32_t gpu, const Fault& f) {
   Gpu& g = s.gpus[gpu];
   Live& l = g.live;
@@ -126,7 +106,8 @@ void apply_to(State& s, std::uint32_t gpu, const Fault& f) {
       l.lost = 1;
       break;
     case Fault::Kind::kRecover:
-      recover(s, gpu);
+      l.lost = 0;
+      reset_board(s, gpu);
       break;
     case Fault::Kind::kLoad:
       settle_load(g, now_us());

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "sim/state/devices.h"
 
@@ -38,8 +39,11 @@ std::vector<CudaDevice> present_devices(const State& state) {
       }
     }
   }
-  std::stable_sort(out.begin(), out.end(), [&](const CudaDevice& a, const CudaDevice& b) {
-    return state.gpus[a.gpu].board.bus < state.gpus[b.gpu].board.bus;
+  std::sort(out.begin(), out.end(), [&](const CudaDevice& a, const CudaDevice& b) {
+    auto place = [&](const CudaDevice& d) {
+      return std::tuple(state.gpus[d.gpu].board.bus, d.gpu, d.gi, d.ci);
+    };
+    return place(a) < place(b);
   });
   return out;
 }

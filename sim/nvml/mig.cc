@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/nvml/library.h"
+#include "sim/state/reset.h"
 
 using namespace gpuop::sim;        // NOLINT: the file defines C symbols only
 using namespace gpuop::sim::nvml;  // NOLINT
@@ -465,4 +466,14 @@ NVML_EXPORT int nvmlComputeInstanceGetInfo_v2(void* instance, CiInfo* out) {
 }
 NVML_EXPORT int nvmlComputeInstanceGetInfo(void* instance, CiInfo* out) {
   return nvmlComputeInstanceGetInfo_v2(instance, out);
+}
+
+// Not NVML's: the real nvidia-smi resets a board through the library's private table, ours through this.
+NVML_EXPORT int simDeviceReset(void* device) {
+  NVML_BOARD(simDeviceReset, device);
+  if (!contexts_of(index).empty()) return kInUse;
+  return change([&](State& s) {
+    reset_board(s, index);
+    return 0;
+  });
 }

@@ -15,7 +15,8 @@ namespace {
 struct Options {
   bool list = false, query = false, help = false, version = false;
   std::string fields, format, id;
-  bool query_help = false;
+  bool query_help = false, reset = false;
+  std::string mig, persistence, compute;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -162,6 +163,60 @@ int query(Nvml& n, const Options& o, const std::vector<Device>& devices) {
   return 0;
 }
 
+std::string bus_of(Nvml& n, Device d) {
+  std::string out;
+  query_field(n, "pci.bus_id", d, true, &out);
+  return out;
+}
+
+int reset(Nvml& n, const std::vector<Device>& devices) {
+  int worst = 0;
+  for (Device d : devices) {
+    if (int code = n.call("simDeviceReset", d)) {
+      printf("The following GPUs could not be reset:\n  GPU %s: %s\n", bus_of(n, d).c_str(), n.error(code));
+      worst = code;
+    } else {
+      printf("GPU %s was successfully reset.\n", bus_of(n, d).c_str());
+    }
+  }
+  if (!worst) puts("All done.");
+  return worst;
+}
+
+// -mig, -pm and -c. Each board is told, and each refusal said.
+int set_modes(Nvml& n, const Options& o, const std::vector<Device>& devices) {
+  int worst = 0;
+  auto say = [&](Device d, const char* what, const std::string& value, int code) {
+    if (code == 0)
+      return (void)printf("%s set to %s for GPU %s.\n", what, value.c_str(), bus_of(n, d).c_str());
+    printf("Unable to set %s for GPU %s: %s\n", what, bus_of(n, d).c_str(), n.error(code));
+    worst = code;
+  };
+  for (Device d : devices) {
+    if (!o.mig.empty()) {
+      int activation = 0;
+      int code = n.call("nvmlDeviceSetMigMode", d, o.mig == "1" ? 1u : 0u, &activation);
+      say(d, "MIG mode", o.mig, code);
+      std::string current, pending;
+      query_field(n, "mig.mode.current", d, true, &current);
+      query_field(n, "mig.mode.pending", d, true, &pending);
+      if (code == 0 && current != pending)
+        printf(
+            "Warning: MIG mode is in pending enable state for GPU %s: reset the GPU to make it effective.\n",
+            bus_of(n, d).c_str());
+    }
+    if (!o.persistence.empty()) {
+      say(d, "Persistence mode", o.persistence,
+          n.call("nvmlDeviceSetPersistenceMode", d, o.persistence == "1" ? 1 : 0));
+    }
+    if (!o.compute.empty()) {
+      say(d, "Compute mode", o.compute, n.call("nvmlDeviceSetComputeMode", d, atoi(o.compute.c_str())));
+    }
+  }
+  if (!worst) puts("All done.");
+  return worst;
+}
+
 int no_driver(Nvml& n, int code) {
   if (code == nvml::kDriverNotLoaded) {
     printf(
@@ -221,14 +276,19 @@ int main(int argc, char** argv) {
   std::vector<Device> devices;
   unsigned count = 0;
   n.call("nvmlDeviceGetCount_v2", &count);
-  bool table = !o.list && !o.query && o.fields.empty();
+  bool sets = !o.mig.empty() || !o.persistence.empty() || !o.compute.empty();
+  bool table = !o.list && !o.query && o.fields.empty() && !o.reset && !sets;
   if (count == 0) {
     printf("No devices were found\n");
     code = 6;
   } else if (table && o.id.empty()) {
     print_table(n, driver, cuda, version, count);
   } else if ((code = select_devices(n, o.id, devices)) == 0) {
-    if (o.list) {
+    if (o.reset) {
+      code = reset(n, devices);
+    } else if (sets) {
+      code = set_modes(n, o, devices);
+    } else if (o.list) {
       code = list(n, devices);
     } else if (!o.fields.empty()) {
       code = query(n, o, devices);

@@ -31,13 +31,13 @@ std::vector<nvml::ProcessInfo> processes(Nvml& n, Device d) {
 void print_board(Nvml& n, Device d, unsigned index) {
   std::string name = n.text("nvmlDeviceGetName", d), bus = field(n, "pci.bus_id", d);
   std::string ecc = field(n, "ecc.errors.uncorrected.volatile.total", d);
-  printf("| %3u  %-24.24s  %6s | %s %4s | %20s |\n", index, name.c_str(),
+  printf("| %3u  %-26.26s %6s  | %-16s  %3s  | %20s |\n", index, name.c_str(),
          field(n, "persistence_mode", d) == "Enabled" ? "On" : "Off", bus.c_str(), "Off", ecc.c_str());
   std::string power = field(n, "power.draw", d), limit = field(n, "power.limit", d);
   power = power.substr(0, power.find('.')) + "W";
   limit = limit.substr(0, limit.find('.')) + "W";
   std::string util = field(n, "utilization.gpu", d);
-  printf("| %-4s %4sC  %4s %11s / %7s | %9sMiB / %6sMiB |  %7s  %10.10s |\n", "N/A",
+  printf("| %-4s%4sC%6s%13s / %8s | %7sMiB / %6sMiB | %7s  %11.11s |\n", "N/A",
          field(n, "temperature.gpu", d).c_str(), field(n, "pstate", d).c_str(), power.c_str(), limit.c_str(),
          field(n, "memory.used", d).c_str(), field(n, "memory.total", d).c_str(),
          util == "N/A" ? "N/A" : (util + "%").c_str(), field(n, "compute_mode", d).c_str());
@@ -57,7 +57,7 @@ void print_table(Nvml& n, const std::string& driver, int cuda, const std::string
   printf("+%s+\n", std::string(89, '-').c_str());
   char cuda_text[16];
   snprintf(cuda_text, sizeof cuda_text, "%d.%d", cuda / 1000, cuda % 1000 / 10);
-  printf("| NVIDIA-SMI %-25.25s Driver Version: %-14.14s CUDA Version: %-8.8s |\n", version.c_str(),
+  printf("| NVIDIA-SMI %-22.22s Driver Version: %-14.14s CUDA Version: %-8.8s |\n", version.c_str(),
          driver.c_str(), cuda_text);
   print_rule('-');
   puts("| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |");
@@ -79,7 +79,7 @@ void print_table(Nvml& n, const std::string& driver, int cuda, const std::string
       char gi[12] = "N/A", ci[12] = "N/A";
       if (p.gi != 0xFFFFFFFFu) snprintf(gi, sizeof gi, "%u", p.gi);
       if (p.ci != 0xFFFFFFFFu) snprintf(ci, sizeof ci, "%u", p.ci);
-      snprintf(line, sizeof line, "| %4u %5s %4s %15u      C   %-30.30s %11lluMiB |\n", i, gi, ci, p.pid,
+      snprintf(line, sizeof line, "| %4u %5s %4s %15u      C   %-31.31s %11lluMiB |\n", i, gi, ci, p.pid,
                name, static_cast<unsigned long long>(p.memory >> 20));
       lines += line;
     }
