@@ -8,6 +8,7 @@ std::span<const Role> roles() {
   // In the order of --help: by name.
   static const std::vector<Role> table = {
       {"config-manager", {}, "select a configuration file by the node's label", config_manager_main},
+      {"dcgm-exporter", {}, "export the GPUs' figures as Prometheus metrics", dcgm_exporter_main},
       {"device-plugin",
        {"nvidia-device-plugin"},
        "advertise the node's GPUs to the kubelet",

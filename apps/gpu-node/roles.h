@@ -24,6 +24,7 @@ std::span<const Role> roles();
 const Role* find_role(std::string_view name);
 
 int config_manager_main(int argc, char** argv);
+int dcgm_exporter_main(int argc, char** argv);
 int device_plugin_main(int argc, char** argv);
 int driver_manager_main(int argc, char** argv);
 int feature_discovery_main(int argc, char** argv);

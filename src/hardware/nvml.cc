@@ -474,6 +474,74 @@ Result<unsigned> Nvml::read_u32_pair(const char* name, Device device) const {
   return first;
 }
 
+Result<int> Nvml::margin_temperature(Device device) const {
+  abi::MarginTemperature margin{abi::version_word(sizeof(abi::MarginTemperature), 1), 0};
+  TRY(call("nvmlDeviceGetMarginTemperature", device, &margin));
+  return margin.margin;
+}
+
+Result<unsigned> Nvml::retired_pages(Device device, unsigned cause) const {
+  unsigned count = 0;
+  auto asked =
+      call("nvmlDeviceGetRetiredPages", device, cause, &count, static_cast<unsigned long long*>(nullptr));
+  // The addresses are not wanted: too little room for them is an answer.
+  if (!asked && last_code_ != abi::kInsufficientSize) return fail(std::move(asked).error());
+  return count;
+}
+
+Result<std::uint64_t> Nvml::memory_errors(Device device, unsigned error, unsigned counter,
+                                          unsigned location) const {
+  unsigned long long count = 0;
+  TRY(call("nvmlDeviceGetMemoryErrorCounter", device, error, counter, location, &count));
+  return count;
+}
+
+Result<abi::RowRemapperHistogram> Nvml::row_remapper_histogram(Device device) const {
+  abi::RowRemapperHistogram histogram{};
+  TRY(call("nvmlDeviceGetRowRemapperHistogram", device, &histogram));
+  return histogram;
+}
+
+Result<bool> Nvml::vgpu_licensed(Device device) const {
+  abi::GridFeatures features{};
+  auto asked = call("nvmlDeviceGetGridLicensableFeatures_v4", device, &features);
+  if (!asked && last_code_ == abi::kFunctionNotFound)
+    asked = call("nvmlDeviceGetGridLicensableFeatures_v3", device, &features);
+  if (!asked) return fail(std::move(asked).error());
+  if (features.is_supported == 0) return false;
+  for (unsigned i = 0; i < std::min(features.count, 3u); ++i) {
+    if (features.features[i].code == abi::kGridFeatureVgpu && features.features[i].state > 0) return true;
+  }
+  return false;
+}
+
+Result<bool> Nvml::inforom_valid(Device device) const {
+  auto valid = call("nvmlDeviceValidateInforom", device);
+  if (valid) return true;
+  constexpr int kCorruptedInforom = 14;
+  if (last_code_ == kCorruptedInforom) return false;
+  return fail(std::move(valid).error());
+}
+
+Result<std::vector<abi::ProcessUtilization>> Nvml::process_utilization(Device device,
+                                                                       std::uint64_t since) const {
+  std::vector<abi::ProcessUtilization> samples;
+  unsigned count = 0;
+  for (unsigned room = 64; room <= 65536; room *= 2) {
+    samples.resize(room);
+    count = room;
+    auto asked = call("nvmlDeviceGetProcessUtilization", device, samples.data(), &count,
+                      static_cast<unsigned long long>(since));
+    if (asked) {
+      samples.resize(std::min(count, room));
+      return samples;
+    }
+    if (last_code_ == abi::kNotFound) return std::vector<abi::ProcessUtilization>{};  // nothing ran
+    if (last_code_ != abi::kInsufficientSize) return fail(std::move(asked).error());
+  }
+  return fail(Code::kIo, "nvmlDeviceGetProcessUtilization: the answer keeps growing");
+}
+
 Result<bool> Nvml::gpm_supported(Device device) const {
   abi::GpmSupport support{1, 0};
   TRY(call("nvmlGpmQueryDeviceSupport", device, &support));

@@ -154,6 +154,19 @@ class Nvml {
   // The first of two u32 outs: encoder and decoder utilisation (the second is the sampling period, µs).
   Result<unsigned> read_u32_pair(const char* symbol, Device device) const;
 
+  // Calls of the metrics exporter (telemetry.md §3.1).
+  Result<int> margin_temperature(Device device) const;  // °C until the GPU slows down
+  // Pages retired for a cause: 0 repeated single-bit errors, 1 a double-bit error.
+  Result<unsigned> retired_pages(Device device, unsigned cause) const;
+  // error: 0 corrected, 1 uncorrected; counter: 0 volatile, 1 aggregate; location: NVML's number.
+  Result<std::uint64_t> memory_errors(Device device, unsigned error, unsigned counter,
+                                      unsigned location) const;
+  Result<abi::RowRemapperHistogram> row_remapper_histogram(Device device) const;
+  Result<bool> vgpu_licensed(Device device) const;
+  Result<bool> inforom_valid(Device device) const;
+  // Samples newer than `since` (µs since the epoch); empty when there is none.
+  Result<std::vector<abi::ProcessUtilization>> process_utilization(Device device, std::uint64_t since) const;
+
   // GPM (telemetry.md §3.2). Any error of gpm_supported means: no GPM.
   Result<bool> gpm_supported(Device device) const;
   Result<abi::GpmSample> gpm_sample_alloc() const;

@@ -220,6 +220,53 @@ struct ProcessInfo {
 };
 static_assert(sizeof(ProcessInfo) == 24);
 
+struct MarginTemperature {
+  std::uint32_t version;
+  std::int32_t margin;  // °C
+};
+
+struct RowRemapperHistogram {  // banks by how many spare rows they have left
+  std::uint32_t max;
+  std::uint32_t high;
+  std::uint32_t partial;
+  std::uint32_t low;
+  std::uint32_t none;
+};
+
+struct GridFeature {
+  std::uint32_t code;
+  std::uint32_t state;
+  char license_info[128];
+  char product_name[128];
+  std::uint32_t enabled;
+  struct {
+    std::uint32_t year;
+    std::uint16_t month;
+    std::uint16_t day;
+    std::uint16_t hour;
+    std::uint16_t min;
+    std::uint16_t sec;
+    std::uint8_t status;
+  } expiry;
+};
+
+struct GridFeatures {
+  std::int32_t is_supported;
+  std::uint32_t count;
+  GridFeature features[3];
+};
+inline constexpr std::uint32_t kGridFeatureVgpu = 1;
+
+struct ProcessUtilization {
+  std::uint32_t pid;
+  std::uint64_t timestamp;  // microseconds since the epoch
+  std::uint32_t sm;         // percent
+  std::uint32_t memory;
+  std::uint32_t encoder;
+  std::uint32_t decoder;
+};
+static_assert(sizeof(ProcessUtilization) == 32);
+
 struct GpmSupport {
   std::uint32_t version;
   std::uint32_t is_supported_device;

@@ -1,0 +1,265 @@
+// The whole exporter in this process: the fake NVML, a kubelet's end of pod-resources, real scrapes.
+#include "telemetry/exporter.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/http_server.h"
+#include "base/loop.h"
+#include "base/text.h"
+#include "hardware/driver_root.h"
+#include "kubeletapi/pod_resources.grpc.pb.h"
+#include "tests/telemetry/node_fixture.h"
+
+namespace gpuop::telemetry {
+namespace {
+
+constexpr char kH200[] = "H200";
+constexpr char kA100[] = "A100-SXM4-80GB";
+constexpr const char* kDefaults = SOURCE_ROOT "/assets/metrics/dcp-metrics-included.csv";
+constexpr std::uint64_t kXidEvent = 0x8;
+
+// The kubelet's pod-resources service.
+class Kubelet final : public v1::PodResourcesLister::Service {
+ public:
+  explicit Kubelet(const fs::path& socket) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix://" + socket.string(), grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~Kubelet() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  grpc::Status List(grpc::ServerContext*, const v1::ListPodResourcesRequest*,
+                    v1::ListPodResourcesResponse* answer) override {
+    std::lock_guard lock(mutex_);
+    ++calls_;
+    for (const PodDevice& device : devices_) {
+      auto* pod = answer->add_pod_resources();
+      pod->set_name(device.pod);
+      pod->set_namespace_(device.name_space);
+      auto* container = pod->add_containers();
+      container->set_name(device.container);
+      auto* resource = container->add_devices();
+      resource->set_resource_name(device.resource);
+      resource->add_device_ids(device.device);
+    }
+    return grpc::Status::OK;
+  }
+  void give(std::vector<PodDevice> devices) {
+    std::lock_guard lock(mutex_);
+    devices_ = std::move(devices);
+  }
+  int calls() {
+    std::lock_guard lock(mutex_);
+    return calls_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<PodDevice> devices_;
+  int calls_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+template <const char* kModel>
+class ExporterNode : public NodeFixture<kModel> {
+ protected:
+  using Node = NodeFixture<kModel>;
+
+  Result<> start() {
+    ExporterInputs inputs;
+    inputs.options = options_;
+    inputs.nvml_library = hardware::nvml_library(Node::driver());
+    inputs.node_name = "n1";
+    inputs.local_name = "local";
+    exporter_ = std::make_unique<Exporter>(loop_, std::move(inputs),
+                                           [this](const Error& error) { fatal_ = error.text(); });
+    return exporter_->start();
+  }
+  void SetUp() override {
+    Node::SetUp();
+    options_.address = "127.0.0.1:0";
+    options_.collectors = kDefaults;
+    options_.interval_ms = 50;
+    options_.kubelet_socket = dir_.path() / "kubelet.sock";
+  }
+  Result<HttpResponse> get(const std::string& target) {
+    std::string url = "http://127.0.0.1:" + std::to_string(exporter_->port()) + target;
+    std::optional<Result<HttpResponse>> answer;
+    std::thread client([&] {
+      auto got = http_get(url, 5s);
+      loop_.post([&, got = std::move(got)]() mutable { answer = std::move(got); });
+    });
+    loop_.run_until([&] { return answer.has_value(); }, 10s);
+    client.join();
+    return answer ? std::move(*answer) : Result<HttpResponse>(fail(Code::kTimeout, "no answer"));
+  }
+  std::string page() {
+    auto answer = get("/metrics");
+    EXPECT_TRUE(answer && answer->status == 200);
+    return answer ? answer->body : std::string();
+  }
+  // Scrapes until the page has what `done` asks for.
+  std::string page_with(const std::function<bool(const std::string&)>& done) {
+    std::string text;
+    auto end = std::chrono::steady_clock::now() + 5s;
+    do {
+      text = page();
+      if (done(text)) return text;
+    } while (std::chrono::steady_clock::now() < end);
+    ADD_FAILURE() << "the page never came: " << text;
+    return text;
+  }
+  static bool has(const std::string& page, std::string_view part) {
+    return page.find(part) != std::string::npos;
+  }
+  static std::size_t count(const std::string& page, const std::string& start, std::string_view part = {}) {
+    std::size_t n = 0;
+    for (const std::string& line : split(page, '\n'))
+      n += line.starts_with(start) && line.find(part) != std::string::npos;
+    return n;
+  }
+
+  TempDir dir_;
+  Loop loop_;
+  Options options_;
+  std::unique_ptr<Exporter> exporter_;
+  std::string fatal_;
+};
+
+}  // namespace
+
+class telemetry_exporter : public ExporterNode<kH200> {};
+class telemetry_ampere : public ExporterNode<kA100> {};
+
+TEST_F(telemetry_exporter, serves_the_default_families) {
+  ASSERT_TRUE(start());
+  auto health = get("/health");
+  ASSERT_TRUE(health);
+  EXPECT_EQ(health->status, 200);
+  EXPECT_EQ(health->body, "OK");
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_PROF_DRAM_ACTIVE{"); });
+  EXPECT_EQ(count(text, "# TYPE "), 25u);
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_GPU_TEMP{"), 2u);
+  EXPECT_TRUE(has(text, "DCGM_FI_DEV_FB_USED{gpu=\"0\",UUID=\"" + uuids_[0] + "\",pci_bus_id=\"0000"));
+  EXPECT_TRUE(has(text,
+                  "device=\"nvidia0\",modelName=\"NVIDIA H200\",hostname=\"local\","
+                  "DCGM_FI_DRIVER_VERSION=\"580.82.07\"} "))
+      << text;
+  EXPECT_EQ(get("/nothing")->status, 404);
+}
+
+TEST_F(telemetry_exporter, case17_pods_by_uuid) {
+  options_.kubernetes = true;
+  Kubelet kubelet(options_.kubelet_socket);
+  kubelet.give({{"ml", "llm-0", "train", "nvidia.com/gpu", uuids_[0]}});
+  ASSERT_TRUE(start());
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_PROF_DRAM_ACTIVE{"); });
+  const std::string labels = "container=\"train\",namespace=\"ml\",pod=\"llm-0\"";
+  EXPECT_EQ(count(text, "DCGM_FI_", labels), 24u);  // all but the XIDs, whose labels sort between
+  EXPECT_EQ(
+      count(text, "DCGM_FI_DEV_XID_ERRORS{gpu=\"0\"",
+            "container=\"train\",err_code=\"0\",err_msg=\"No Error\",namespace=\"ml\",pod=\"llm-0\"} 0"),
+      1u);
+  EXPECT_EQ(count(text, "DCGM_FI_", "gpu=\"1\""), 25u);
+  EXPECT_EQ(count(text, "DCGM_FI_", "pod="), 25u);
+  EXPECT_TRUE(has(text, "hostname=\"n1\""));
+  // One call a second, however often it is scraped.
+  int before = kubelet.calls();
+  page();
+  page();
+  EXPECT_LE(kubelet.calls() - before, 1);
+}
+
+TEST_F(telemetry_exporter, case23_no_kubelet_socket) {
+  options_.kubernetes = true;
+  ASSERT_TRUE(start());
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_GPU_TEMP{"); });
+  EXPECT_FALSE(has(text, "pod="));
+}
+
+TEST_F(telemetry_exporter, latest_xid_of_the_event) {
+  ASSERT_TRUE(start());
+  page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_XID_ERRORS{"); });
+  change([](sim::State& state) { sim::push_event(state, 1, kXidEvent, 79); });
+  std::string text = page_with([](const std::string& t) { return has(t, "err_code=\"79\""); });
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"",
+                  "err_code=\"79\",err_msg=\"GPU has fallen off the bus\"} 79"),
+            1u);
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_XID_ERRORS{gpu=\"0\"", "} 0"), 1u);
+}
+
+TEST_F(telemetry_exporter, lost_gpu_keeps_its_xid) {
+  ASSERT_TRUE(start());
+  page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_XID_ERRORS{"); });
+  change([](sim::State& state) {
+    state.gpus[1].live.lost = 1;
+    sim::push_event(state, 1, kXidEvent, 79);
+  });
+  std::string text = page_with([](const std::string& t) {
+    return has(t, "err_code=\"79\"") && count(t, "DCGM_FI_DEV_GPU_TEMP{") == 1;
+  });
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\""), 1u);
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"", "} 79"), 1u);
+  // It comes back after a reset, and its latest XID is none.
+  change([](sim::State& state) { state.gpus[1].live.lost = 0; });
+  page_with([](const std::string& t) { return count(t, "DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"", "} 0") == 1; });
+}
+
+TEST_F(telemetry_exporter, case15_missing_gpu_is_fatal_at_start) {
+  options_.devices = "g:9";
+  options_.selector = *parse_selector("g:9");
+  ASSERT_TRUE(start());
+  ASSERT_TRUE(loop_.run_until([&] { return !fatal_.empty(); }, 5s));
+  EXPECT_TRUE(has(fatal_, "couldn't find requested GPU ID '9'")) << fatal_;
+}
+
+TEST_F(telemetry_exporter, case31_broken_collectors_keep_the_old_ones) {
+  const fs::path file = dir_.path() / "metrics.csv";
+  const std::string good = "DCGM_FI_DEV_GPU_TEMP, gauge, t\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, d\n";
+  ASSERT_TRUE(write_file_atomic(file, good));
+  options_.collectors = file;
+  ASSERT_TRUE(start());
+  page_with([](const std::string& t) { return has(t, "DCGM_FI_PROF_DRAM_ACTIVE{"); });
+  ASSERT_TRUE(write_file_atomic(file, "DCGM_FI_DEV_GPU_TEMP, gauge\n"));
+  exporter_->reload();
+  EXPECT_TRUE(has(page(), "DCGM_FI_PROF_DRAM_ACTIVE{"));
+  EXPECT_EQ(get("/health")->headers["X-Reload-Failed"], "true");
+  EXPECT_EQ(get("/health")->status, 200);
+  ASSERT_TRUE(write_file_atomic(file, good + "DCGM_FI_DEV_POWER_USAGE, gauge, p\n"));
+  exporter_->reload();
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_POWER_USAGE{"); });
+  EXPECT_TRUE(has(text, "DCGM_FI_PROF_DRAM_ACTIVE{"));
+  EXPECT_EQ(get("/health")->headers.count("X-Reload-Failed"), 0u);
+}
+
+TEST_F(telemetry_exporter, case32_configmap_volume_swap) {
+  ASSERT_TRUE(make_dirs(dir_.path() / "v1") && make_dirs(dir_.path() / "v2") && make_dirs(dir_.path() / "m"));
+  ASSERT_TRUE(write_file_atomic(dir_.path() / "v1/metrics.csv", "DCGM_FI_DEV_GPU_TEMP, gauge, t\n"));
+  ASSERT_TRUE(write_file_atomic(dir_.path() / "v2/metrics.csv", "DCGM_FI_DEV_POWER_USAGE, gauge, p\n"));
+  ASSERT_TRUE(make_symlink_atomic(dir_.path() / "v1", dir_.path() / "m/..data"));
+  ASSERT_TRUE(make_symlink_atomic("..data/metrics.csv", dir_.path() / "m/metrics.csv"));
+  options_.collectors = dir_.path() / "m/metrics.csv";
+  ASSERT_TRUE(start());
+  page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_GPU_TEMP{"); });
+  ASSERT_TRUE(make_symlink_atomic(dir_.path() / "v2", dir_.path() / "m/..data"));
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_POWER_USAGE{"); });
+  EXPECT_FALSE(has(text, "DCGM_FI_DEV_GPU_TEMP"));
+}
+
+TEST_F(telemetry_exporter, case41_lets_go_of_the_driver) {
+  ASSERT_TRUE(start());
+  page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_GPU_TEMP{"); });
+  EXPECT_TRUE(exporter_->close(5s));
+}
+
+TEST_F(telemetry_ampere, case08_no_profiling_before_hopper) {
+  ASSERT_TRUE(start());
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_GPU_TEMP{"); });
+  EXPECT_EQ(count(text, "# TYPE "), 20u);
+  EXPECT_FALSE(has(text, "DCGM_FI_PROF_"));
+}
+
+}  // namespace gpuop::telemetry
