@@ -211,6 +211,25 @@ TEST(cluster_apiserver, malformed_bodies) {
   EXPECT_EQ(text_at(nowhere.body, {"message"}), "namespaces \"none\" not found");
 }
 
+TEST(cluster_apiserver, case50_namespaces_end_when_finalized) {
+  Api api;
+  ASSERT_EQ(api.post("/api/v1/namespaces", R"({"metadata":{"name":"x"}})").status, 201);
+  ASSERT_EQ(api.post("/api/v1/namespaces/x/configmaps",
+                     R"({"metadata":{"name":"c","finalizers":["example.com/f"]}})")
+                .status,
+            201);
+  Reply deleted = api.del("/api/v1/namespaces/x");
+  EXPECT_EQ(text_at(deleted.body, {"status", "phase"}), "Terminating");
+  Reply late = api.post("/api/v1/namespaces/x/configmaps", R"({"metadata":{"name":"d"}})");
+  EXPECT_EQ(late.status, 403);
+  EXPECT_EQ(text_at(get_array(late.body, {"details", "causes"})[0], {"reason"}), "NamespaceTerminating");
+  Json ns = api.get("/api/v1/namespaces/x").body;
+  set(ns, {"spec"}, JsonObject());
+  EXPECT_EQ(api.put("/api/v1/namespaces/x/finalize", to_text(ns)).status, 200);
+  EXPECT_EQ(api.get("/api/v1/namespaces/x").status, 404);
+  EXPECT_EQ(api.del("/api/v1/namespaces/kube-system").status, 403);
+}
+
 TEST(cluster_apiserver, answers_that_cannot_be_read) {
   Api api;
   HttpRequest request =

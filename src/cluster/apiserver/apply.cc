@@ -102,8 +102,10 @@ void merge_ancient(std::vector<Owner>& owners) {
     std::vector<Owner*> updates;
     for (Owner& owner : owners)
       if (is_update(owner)) updates.push_back(&owner);
-    std::stable_sort(updates.begin(), updates.end(),
-                     [](const Owner* a, const Owner* b) { return a->time < b->time; });
+    // The two oldest become one.
+    auto older = [](const Owner* a, const Owner* b) { return a->time < b->time; };
+    std::iter_swap(updates.begin(), std::min_element(updates.begin(), updates.end(), older));
+    std::iter_swap(updates.begin() + 1, std::min_element(updates.begin() + 1, updates.end(), older));
     updates[1]->fields.add(updates[0]->fields);
     updates[1]->manager = std::string(kAncient);
     updates[0]->fields = {};

@@ -55,8 +55,9 @@ std::vector<Group> groups_of(const std::vector<TypePtr>& types) {
     version->types.push_back(type);
   }
   for (Group& group : groups)
-    std::stable_sort(group.versions.begin(), group.versions.end(),
-                     [](const Version& a, const Version& b) { return rank(a.name) > rank(b.name); });
+    std::sort(group.versions.begin(), group.versions.end(), [](const Version& a, const Version& b) {
+      return rank(a.name) != rank(b.name) ? rank(a.name) > rank(b.name) : a.name < b.name;
+    });
   return groups;
 }
 

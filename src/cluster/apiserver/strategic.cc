@@ -196,17 +196,22 @@ class Merger {
       }
       return wanted->size();
     };
-    std::vector<std::pair<std::size_t, Json>> ranked;
+    struct Ranked {
+      std::size_t rank, place;
+      Json item;
+    };
+    std::vector<Ranked> ranked;
     std::size_t last = 0;
     for (Json& item : list) {
       std::size_t own = rank(item);
       if (own < wanted->size()) last = own;
-      ranked.emplace_back(own < wanted->size() ? own : last, std::move(item));
+      ranked.push_back({own < wanted->size() ? own : last, ranked.size(), std::move(item)});
     }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
+      return a.rank != b.rank ? a.rank < b.rank : a.place < b.place;
+    });
     list.clear();
-    for (auto& [r, item] : ranked) list.push_back(std::move(item));
+    for (Ranked& entry : ranked) list.push_back(std::move(entry.item));
   }
 };
 
