@@ -1,0 +1,128 @@
+// A fleet with the operator and the demo's policy on it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "base/version.h"
+#include "base/yaml.h"
+#include "cluster/fleet/install_tree.h"
+#include "cluster/fleet/supervisor.h"
+#include "fleet/chain.h"
+#include "fleet/manifests.h"
+#include "kube/config.h"
+#include "kube/informer.h"
+#include "kube/object.h"
+
+namespace gpuop {
+
+class DemoFleet : public ::testing::Test {
+ protected:
+  static constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION;
+
+  // Starts it and waits until every GPU node is ready. `fleet` is the text of a fleet file; empty: the
+  // demo's.
+  void bring_up(std::string fleet = {}) {
+    if (::geteuid() != 0) FAIL() << "a fleet needs root: run the tests as root";
+    fs::path data = BUILD_ROOT "/share/gpu-operator";
+    auto tree = cluster::stage_install_tree(
+        {BUILD_ROOT "/bin", BUILD_ROOT "/sim", data / "assets", BUILD_ROOT "/install"});
+    ASSERT_TRUE(tree) << tree.error().text();
+    if (fleet.empty()) fleet = *read_file(data / "fleets/demo.yaml");
+    cluster::FleetOptions options;
+    auto parsed = cluster::parse_fleet(fleet, "fleet");
+    ASSERT_TRUE(parsed) << parsed.error().text();
+    options.fleet = *parsed;
+    options.state_dir = state_ = dir_.path() / "fleet";
+    options.install_tree = BUILD_ROOT "/install";
+    options.program = BUILD_ROOT "/bin/gpuctl";
+    options.image = kImage;
+    auto started = cluster::FleetProcess::start(
+        loop_, options, [this](const cluster::FleetStatus& status) { status_ = status; },
+        [this] { ended_ = true; });
+    ASSERT_TRUE(started) << started.error().text();
+    fleet_ = std::move(*started);
+    ASSERT_TRUE(wait([&] { return status_.phase != cluster::FleetStatus::Phase::kStarting; }, 30s)) << logs();
+    ASSERT_EQ(status_.phase, cluster::FleetStatus::Phase::kUp) << status_.error;
+    client_ = *kube::make_client(loop_, *kube::load_kubeconfig({fleet_->kubeconfig().string()}));
+    apply(data);
+    watch();
+    ASSERT_TRUE(wait([&] { return chain().ready(); }, 60s)) << render(chain()) << logs();
+  }
+
+  bool wait(const std::function<bool()>& what, Duration limit) {
+    loop_.run_until([&] { return ended_ || what(); }, limit);
+    return !ended_ && what();
+  }
+  fleet::ClusterChain chain() const {
+    return fleet::cluster_chain(all(*policies_), all(*nodes_), all(*pods_));
+  }
+  std::string logs() const {
+    std::string out = "\n";
+    for (const std::string& name : list_dir(state_ / "log").value_or(std::vector<std::string>{})) {
+      std::string text = read_file(state_ / "log" / name).value_or("");
+      out += "--- " + name + "\n" + text.substr(text.size() > 4000 ? text.size() - 4000 : 0);
+    }
+    return out;
+  }
+  // A node's root, through one of its processes.
+  fs::path root_of(const std::string& node) {
+    for (const auto& info :
+         cluster::list_fleet_processes(state_).value_or(std::vector<cluster::FleetProcessInfo>{})) {
+      if (info.role == "runtime" && info.node == node) return "/proc/" + std::to_string(info.pid) + "/root";
+    }
+    ADD_FAILURE() << "node " << node << " has no runtime";
+    return "/nonexistent";
+  }
+
+  TempDir dir_{"e2e"};
+  fs::path state_;
+  Loop loop_;
+  cluster::FleetStatus status_;
+  bool ended_ = false;
+  std::unique_ptr<cluster::FleetProcess> fleet_;
+  std::unique_ptr<kube::Client> client_;
+  std::unique_ptr<kube::Informer> policies_, nodes_, pods_;
+
+ private:
+  void apply(const fs::path& data) {
+    std::vector<Json> objects;
+    for (const char* part : {"deploy/crds", "deploy/manifests"}) {
+      auto loaded = fleet::load_manifests(data / part);
+      ASSERT_TRUE(loaded) << loaded.error().text();
+      for (Json& object : *loaded) objects.push_back(std::move(object));
+    }
+    auto policy = parse_yaml(*read_file(data / "fleets/demo-policy.yaml"), "demo-policy.yaml");
+    ASSERT_TRUE(policy) << policy.error().text();
+    for (auto& document : *policy) objects.push_back(std::move(document.value));
+    auto applied = fleet::apply_all(loop_, *client_, objects);
+    ASSERT_TRUE(applied) << applied.error().text();
+  }
+  void watch() {
+    auto informer = [this](const kube::Resource& type, std::string ns) {
+      kube::InformerOptions options;
+      options.ns = std::move(ns);
+      options.keep = {"*"};
+      auto out = std::make_unique<kube::Informer>(*client_, type, std::move(options));
+      out->start();
+      return out;
+    };
+    policies_ = informer(kube::kClusterPolicies, "");
+    nodes_ = informer(kube::kNodes, "");
+    pods_ = informer(kube::kPods, "gpu-operator");
+  }
+  static fleet::Objects all(const kube::Informer& informer) {
+    fleet::Objects out;
+    informer.for_each([&](const auto& object) { out.push_back(object); });
+    return out;
+  }
+};
+
+}  // namespace gpuop

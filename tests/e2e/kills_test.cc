@@ -1,0 +1,107 @@
+// Whatever is killed, at whatever moment, the fleet comes back to the state that it was in.
+#include <signal.h>
+
+#include <random>
+
+#include "demo_fleet.h"
+
+namespace gpuop {
+namespace {
+
+class e2e : public DemoFleet {
+ protected:
+  // What must be the same before and after: what nodes offer, and which pods look after them.
+  std::map<std::string, std::string> picture() const {
+    std::map<std::string, std::string> out;
+    for (const auto& node : chain().nodes) {
+      std::string& text = out[node.name];
+      text = node.product;
+      for (const auto& [resource, count] : node.allocatable)
+        text += " " + resource + "=" + std::to_string(count);
+    }
+    pods_->for_each([&](const auto& pod) {
+      const Json* owner = kube::controller_of(*pod);
+      if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
+      out[str(get_string(*pod, {"spec", "nodeName"}))] += " " + str(get_string(*owner, {"name"}));
+    });
+    return out;
+  }
+  // Every container of every pod runs, or has done its work.
+  bool settled() const {
+    bool good = true;
+    pods_->for_each([&](const auto& pod) {
+      if (get_string(*pod, {"status", "phase"}) == "Succeeded") return;
+      const Json* ready = kube::condition(*pod, "Ready");
+      good = good && ready && get_string(*ready, {"status"}) == "True";
+    });
+    return good;
+  }
+};
+
+TEST_F(e2e, fifty_kills_end_in_the_same_ready_state) {
+  bring_up();
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_TRUE(wait([&] { return settled(); }, 20s));
+  auto sorted = [](std::map<std::string, std::string> picture) {
+    for (auto& [name, text] : picture) {
+      std::vector<std::string> words = split_fields(text);
+      std::sort(words.begin(), words.end());
+      text = join(words, " ");
+    }
+    return picture;
+  };
+  const auto before = sorted(picture());
+  std::mt19937 random(20260729);
+  std::map<std::string, int> killed;
+  for (int i = 0; i < 50; ++i) {
+    auto processes = cluster::list_fleet_processes(state_);
+    ASSERT_TRUE(processes) << processes.error().text();
+    std::erase_if(*processes,
+                  [](const auto& info) { return info.role == "supervisor" || info.role == "control-plane"; });
+    ASSERT_FALSE(processes->empty());
+    const auto& victim = (*processes)[random() % processes->size()];
+    ::kill(victim.pid, SIGKILL);
+    ++killed[victim.role];
+    loop_.run_for(std::chrono::milliseconds(10 + random() % 300));
+    ASSERT_FALSE(ended_) << "the supervisor ended" << logs();
+  }
+  EXPECT_GT(killed["container"], 0);
+  EXPECT_GT(killed["shim"], 0);
+  EXPECT_GT(killed["runtime"] + killed["kubelet"], 0);
+  EXPECT_TRUE(wait([&] { return chain().ready() && settled() && sorted(picture()) == before; }, 120s))
+      << render(chain()) << logs();
+}
+
+// The runtime injects what CDI files say and nothing else.
+TEST_F(e2e, a_pod_without_its_cdi_file_fails_and_says_so) {
+  bring_up("nodes: [{name: gpu, gpus: {model: A100-SXM4-80GB, count: 1}, driver: preinstalled}]");
+  ASSERT_FALSE(HasFatalFailure());
+  fs::path cdi = root_of("gpu") / "var/run/cdi";
+  auto names = list_dir(cdi);
+  ASSERT_TRUE(names && !names->empty());
+  std::map<std::string, std::string> kept;
+  for (const std::string& name : *names) {
+    kept[name] = *read_file(cdi / name);
+    ASSERT_TRUE(remove_file(cdi / name));
+  }
+  Json pod = *parse_json(
+      R"({"apiVersion":"v1","kind":"Pod","metadata":{"name":"wants-gpu","namespace":"gpu-operator"},)"
+      R"("spec":{"restartPolicy":"Never","containers":[{"name":"c","image":")" +
+      std::string(kImage) +
+      R"(","command":["nvidia-smi","-L"],"resources":{"limits":{"nvidia.com/gpu":"1"}}}]}})");
+  auto made = kube::await(
+      loop_, [&](auto done) { return client_->create(kube::kPods, "gpu-operator", pod, {}, done); });
+  ASSERT_TRUE(made) << made.error().message;
+  auto text = [&] {
+    auto live = pods_->get("gpu-operator/wants-gpu");
+    return live ? to_text(*find(*live, {"status"})) : std::string();
+  };
+  EXPECT_TRUE(wait([&] { return text().find("unresolvable CDI devices") != std::string::npos; }, 20s))
+      << text();
+  for (const auto& [name, content] : kept) ASSERT_TRUE(write_file_atomic(cdi / name, content));
+  EXPECT_TRUE(wait([&] { return text().find("\"phase\":\"Succeeded\"") != std::string::npos; }, 60s))
+      << text() << logs();
+}
+
+}  // namespace
+}  // namespace gpuop
