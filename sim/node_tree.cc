@@ -337,7 +337,9 @@ Result<> build_node_tree(const NodeHardware& hw, const fs::path& root) {
   TRY(put_dmi(root, hw, profile ? &*profile : nullptr));
   TRY(put_proc(root, hw));
   TRY(put_kernel(root, hw));
-  if (!hw.profiles.empty()) TRY(install_module_tools(hw.profiles.parent_path(), root));
+  // Profiles alone (tests of the tree) bring no programs.
+  fs::path sim_dir = hw.profiles.parent_path();
+  if (file_exists(sim_dir / "bin/modprobe")) TRY(install_module_tools(sim_dir, root));
   TRY(put(root / "sys/module/firmware_class/parameters/path", "\n"));
   if (!keep || !driver_was_loaded) {
     TRY(drop(root / "proc/driver/nvidia"));

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "sim/node_tree.h"
+#include "sim/state/contexts.h"
 #include "sim/state/state.h"
 
 namespace gpuop::sim::driver {
@@ -205,9 +206,16 @@ Result<> unload_modules(const Options& o) {
   }
   int nvidia = refcount(o.kernel_root, "nvidia");
   if (nvidia > loaded) holders += " nvidia(" + std::to_string(nvidia - loaded) + ")";
+  // Clients hold the modules; the count in the tree is that of modules only.
+  StateFile hardware;
+  if (hardware.open((o.kernel_root / "sim/state").string()) == StateFault::kNone) {
+    for (const Context& client : list_contexts(hardware.fd())) {
+      holders += client.pid ? " process " + std::to_string(client.pid) : " a process of another namespace";
+    }
+  }
   if (!holders.empty()) {
     say("Could not unload NVIDIA driver kernel modules, driver is in use");
-    return fail(Code::kBusy, "unload driver: in use:" + holders);
+    return fail(Code::kBusy, "unload driver: in use by" + holders);
   }
   for (const char* module :
        {"nvidia_fs", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia"}) {

@@ -44,6 +44,12 @@ int check_driver(const State& state, const Library& lib) {
 int forced_code(const State& state, const char* symbol, Library& lib) {
   for (std::uint32_t i = 0; i < state.forced_count; ++i) {
     const Forced& f = state.forced[i];
+    // The place may have been another call's when it was last counted.
+    if (strncmp(lib.forced_seen[i].symbol, f.symbol, sizeof f.symbol) != 0 ||
+        lib.forced_seen[i].after != f.after) {
+      lib.forced_seen[i] = f;
+      lib.forced_calls[i] = 0;
+    }
     if (strncmp(f.symbol, symbol, sizeof f.symbol) != 0) continue;
     if (lib.forced_calls[i] >= f.after) return f.code;
     ++lib.forced_calls[i];

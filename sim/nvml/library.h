@@ -29,7 +29,8 @@ struct Library {
   int references = 0;
   char version[64] = {};               // the library's own
   std::vector<std::uint32_t> visible;  // State::gpus indices in NVML order: those with a device node here
-  std::uint32_t forced_calls[kMaxForced] = {};
+  std::uint32_t forced_calls[kMaxForced] = {};  // good calls so far, of …
+  Forced forced_seen[kMaxForced] = {};          // … these
 };
 Library& library();
 

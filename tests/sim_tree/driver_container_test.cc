@@ -12,6 +12,7 @@
 #include <cstdio>
 
 #include "driver_root.h"
+#include "sim/state/contexts.h"
 
 namespace gpuop::sim {
 namespace {
@@ -183,13 +184,17 @@ TEST(sim_tree, driver_container_takes_the_fast_path_and_stays_while_in_use) {
   output.clear();
   pid = c.start("now waiting for signal", &output, "digest-1");
   EXPECT_NE(output.find("userspace only"), std::string::npos) << output;
-  // A module that is in use keeps the driver, and the container stays.
-  EXPECT_TRUE(write_in_place(c.kernel() / "sys/module/nvidia/refcnt", "9"));
+  // A process that uses a board keeps the driver, and the container stays until it is gone.
+  StateFile file;
+  ASSERT_EQ(file.open((c.kernel() / "sim/state").string()), StateFault::kNone);
+  int slot = claim_context(file.fd(), {.gpu = 0, .memory_mib = 500});
+  ASSERT_GE(slot, 0);
   ::kill(pid, SIGTERM);
   output.clear();
-  c.read_until("driver is in use", &output);
-  EXPECT_TRUE(module_loaded(c.kernel(), "nvidia"));
-  EXPECT_TRUE(write_in_place(c.kernel() / "sys/module/nvidia/refcnt", "2"));
+  c.read_until("Could not unload the driver", &output);
+  EXPECT_NE(output.find("in use by"), std::string::npos) << output;
+  EXPECT_TRUE(module_loaded(c.kernel(), "nvidia-modeset"));
+  release_context(file.fd(), slot);
   ::kill(pid, SIGTERM);
   EXPECT_EQ(Container::wait(pid), 0);
   EXPECT_FALSE(module_loaded(c.kernel(), "nvidia"));
