@@ -251,7 +251,9 @@ Json build_status(const PodFacts& facts) {
     out["podIPs"] = JsonArray{JsonObject{{"ip", facts.node_ip}}};
   }
   out["startTime"] = format_time(facts.start_time);
-  out["qosClass"] = qos_class(facts.pod);
+  // The API server decides it at creation and refuses another.
+  const std::string_view qos = get_string(facts.observed, {"qosClass"});
+  out["qosClass"] = qos.empty() ? qos_class(facts.pod) : std::string(qos);
   const bool initializing = has_init_containers(facts.pod) && !all_initialized(facts);
   JsonArray init, apps;
   for (const ContainerFacts& c : facts.containers) {
