@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "sim/cuda/ptx.h"
+#include "sim/cuda/ptx_check.h"
 #include "sim/cuda/ptx_lex.h"
 #include "sim/cuda/ptx_ops.h"
 
@@ -418,8 +419,7 @@ class Parser {
     for (std::size_t k = 1; k < parts.size() && !failed_; ++k) modifier(*form, parts[k], i, &types);
     if (failed_) return;
     if (types != form->types) return fail("Wrong number of types on instruction '" + opcode + "'", i.line);
-    check(*form, opcode, i);
-    if (failed_) return;
+    if (std::string why = wrong_modifiers(opcode, i); !why.empty()) return fail(why, i.line);
     if (!is_mark(';')) operands(i);
     if (failed_) return;
     want(';');
@@ -427,7 +427,7 @@ class Parser {
       // A vector counts once, but fills several places.
       if (i.vector == 1) return fail("Arguments mismatch for instruction '" + parts[0] + "'", i.line);
     }
-    places(i, opcode);
+    if (std::string why = wrong_operands(opcode, i); !why.empty()) return fail(why, i.line);
     if (kernel_->code.size() >= kMaxCode) return fail("Function is too large", i.line);
     kernel_->code.push_back(i);
   }
@@ -493,34 +493,6 @@ class Parser {
         if (kNames[k] == m) i.atomic = static_cast<Atomic>(k);
       }
     }
-  }
-
-  // What the modifiers and the types together must be.
-  void check(const OpForm&, const std::string& opcode, const Instruction& i) {
-    bool integer = kind_of(i.type) == 'i';
-    auto no = [&](const char* why) { fail(std::string(why) + " '" + opcode + "'", i.line); };
-    if ((i.op == Op::kMul || i.op == Op::kMad) && integer) {
-      int kinds = ((i.flags & kLo) != 0) + ((i.flags & kHi) != 0) + ((i.flags & kWide) != 0);
-      if (kinds != 1) return no("One of .lo, .hi and .wide is required for");
-      if ((i.flags & kWide) && size_of(i.type) > 4) return no(".wide needs 16- or 32-bit types:");
-    }
-    if ((i.op == Op::kMul || i.op == Op::kMad) && !integer && (i.flags & (kLo | kHi | kWide))) {
-      return no(".lo, .hi and .wide are for integers:");
-    }
-    if (i.op == Op::kSetp && i.compare == Compare::kNone) return no("Comparison missing in");
-    if (i.op == Op::kAtom || i.op == Op::kRed) {
-      if (i.atomic == Atomic::kNone) return no("Operation missing in");
-      if (size_of(i.type) < 4) return no("Atomics need 32- or 64-bit types:");
-      if (i.op == Op::kRed && (i.atomic == Atomic::kCas || i.atomic == Atomic::kExch))
-        return no("Not a reduction:");
-      if (kind_of(i.type) == 'f' && i.atomic != Atomic::kAdd) return no("Not an operation on reals:");
-    }
-    if (i.op == Op::kBfe && size_of(i.type) < 4) return no("Needs 32- or 64-bit types:");
-    if (i.op != Op::kLd && i.op != Op::kSt && i.op != Op::kCvt && i.op != Op::kMov && size_of(i.type) == 1 &&
-        i.type != Type::kPred && i.type != Type::kNone) {
-      return no("8-bit types are for loads, stores and conversions:");
-    }
-    if (i.vector > 1 && i.vector * size_of(i.type) > 16) return no("Vector is too wide:");
   }
 
   void operands(Instruction& i) {
@@ -671,46 +643,6 @@ class Parser {
 
   void mismatch(const std::string& n, const Instruction& i) {
     fail("Arguments mismatch for instruction: '" + n + "' has a wrong type", i.line);
-  }
-
-  // Operand kinds at their places.
-  void places(const Instruction& i, const std::string& opcode) {
-    auto wrong = [&](const char* why) {
-      fail("Arguments mismatch for instruction '" + opcode + "': " + why, i.line);
-    };
-    using K = Operand::Kind;
-    auto kind = [&](int k) { return i.operands[k].kind; };
-    if (i.op == Op::kLd || i.op == Op::kSt) {
-      if (i.count != i.vector + 1) return wrong("vector size");
-      int memory = i.op == Op::kLd ? i.vector : 0;
-      for (int k = 0; k < i.count; ++k) {
-        if (k == memory ? kind(k) != K::kAddress : i.op == Op::kLd && kind(k) != K::kRegister)
-          return wrong("address");
-        if (k != memory && kind(k) == K::kAddress) return wrong("address");
-      }
-      if (i.op == Op::kSt && (i.space == Space::kParam || i.space == Space::kConst))
-        return wrong("read-only space");
-      return;
-    }
-    if (i.op == Op::kAtom || i.op == Op::kRed) {
-      int memory = i.op == Op::kAtom ? 1 : 0;
-      if (kind(memory) != K::kAddress) return wrong("address");
-      if (i.op == Op::kAtom && kind(0) != K::kRegister) return wrong("destination");
-      if (i.op == Op::kAtom && (i.atomic == Atomic::kCas) != (i.count == 4)) return wrong("operands");
-      return;
-    }
-    if (i.op == Op::kBra) {
-      if (kind(0) != K::kLabel) return wrong("label");
-      return;
-    }
-    if (i.op == Op::kBar) return;
-    if (i.count > 0 && kind(0) != K::kRegister) return wrong("destination");
-    for (int k = 1; k < i.count; ++k) {
-      if (kind(k) == K::kAddress && i.op != Op::kMov && i.op != Op::kCvta) return wrong("address as a value");
-      if (kind(k) == K::kAddress && i.operands[k].index != kNoRegister) return wrong("memory operand");
-    }
-    if (i.op == Op::kSetp && (i.combine != Combine::kNone) != (i.count == 4))
-      return wrong("predicate to combine with");
   }
 
   void resolve() {

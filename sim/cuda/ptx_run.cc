@@ -6,63 +6,12 @@
 #include <memory>
 
 #include "sim/cuda/ptx.h"
+#include "sim/cuda/ptx_math.h"
 #include "sim/cuda/ptx_ops.h"
 
 namespace gpuop::sim::ptx {
 
 namespace {
-
-using u32 = std::uint32_t;
-using u64 = std::uint64_t;
-using i64 = std::int64_t;
-
-bool is_signed(Type t) {
-  return t == Type::kS8 || t == Type::kS16 || t == Type::kS32 || t == Type::kS64;
-}
-bool is_real(Type t) {
-  return t == Type::kF32 || t == Type::kF64;
-}
-
-u64 truncate(u64 v, Type t) {
-  switch (size_of(t)) {
-    case 1:
-      return t == Type::kPred ? v & 1 : v & 0xFF;
-    case 2:
-      return v & 0xFFFF;
-    case 4:
-      return v & 0xFFFFFFFFu;
-    default:
-      return v;
-  }
-}
-
-// As the type says: sign-extended or zero-extended to 64 bits.
-u64 extend(u64 v, Type t) {
-  if (!is_signed(t)) return truncate(v, t);
-  switch (size_of(t)) {
-    case 1:
-      return static_cast<u64>(static_cast<i64>(static_cast<std::int8_t>(v)));
-    case 2:
-      return static_cast<u64>(static_cast<i64>(static_cast<std::int16_t>(v)));
-    case 4:
-      return static_cast<u64>(static_cast<i64>(static_cast<std::int32_t>(v)));
-    default:
-      return v;
-  }
-}
-
-float as_float(u64 v) {
-  return std::bit_cast<float>(static_cast<u32>(v));
-}
-double as_double(u64 v) {
-  return std::bit_cast<double>(v);
-}
-u64 from_float(float f) {
-  return std::bit_cast<u32>(f);
-}
-u64 from_double(double d) {
-  return std::bit_cast<u64>(d);
-}
 
 float flush(float f, const Instruction& i) {
   return (i.flags & kFtz) && std::fpclassify(f) == FP_SUBNORMAL ? std::copysign(0.0f, f) : f;
@@ -540,67 +489,6 @@ class Block {
     set(t, i.operands[0], r, out);
   }
 
-  static u64 extract(u64 a, u64 at, u64 length, u32 bits, bool sign) {
-    at &= 0xFF;
-    length &= 0xFF;
-    u64 top = std::min<u64>(at + length, bits);  // one past the field
-    u64 fill = sign && length != 0 ? a >> (top == 0 ? 0 : top - 1) & 1 : 0;
-    u64 r = 0;
-    for (u64 k = 0; k < bits; ++k) {
-      u64 bit = k < length ? (at + k < bits ? a >> (at + k) & 1 : fill) : fill;
-      r |= bit << k;
-    }
-    return r;
-  }
-
-  template <class V>
-  static bool holds(Compare c, V a, V b) {
-    switch (c) {
-      case Compare::kEq:
-        return a == b;
-      case Compare::kNe:
-        return a != b;
-      case Compare::kLt:
-      case Compare::kLo:
-        return a < b;
-      case Compare::kLe:
-      case Compare::kLs:
-        return a <= b;
-      case Compare::kGt:
-      case Compare::kHi:
-        return a > b;
-      case Compare::kGe:
-      case Compare::kHs:
-        return a >= b;
-      default:
-        return false;
-    }
-  }
-
-  static bool holds_real(Compare c, double a, double b) {
-    bool unordered = std::isnan(a) || std::isnan(b);
-    switch (c) {
-      case Compare::kEqu:
-        return unordered || a == b;
-      case Compare::kNeu:
-        return unordered || a != b;
-      case Compare::kLtu:
-        return unordered || a < b;
-      case Compare::kLeu:
-        return unordered || a <= b;
-      case Compare::kGtu:
-        return unordered || a > b;
-      case Compare::kGeu:
-        return unordered || a >= b;
-      case Compare::kNum:
-        return !unordered;
-      case Compare::kNan:
-        return unordered;
-      default:
-        return !unordered && holds(c, a, b);
-    }
-  }
-
   void compare(Thread& t, const Instruction& i) {
     u64 a = value(t, i.operands[1], i.type), b = value(t, i.operands[2], i.type);
     bool r;
@@ -653,33 +541,6 @@ class Block {
     }
     // A conversion fills the whole destination register.
     t.registers[i.operands[0].index] = is_real(i.type) ? out : extend(out, i.type);
-  }
-
-  static u64 saturated(u64 v, Type from, Type to) {
-    u32 bits = size_of(to) * 8;
-    bool negative = is_signed(from) && static_cast<i64>(v) < 0;
-    if (is_signed(to)) {
-      i64 high = bits == 64 ? INT64_MAX : (i64{1} << (bits - 1)) - 1, low = -high - 1;
-      if (negative) return static_cast<u64>(std::max(static_cast<i64>(v), low));
-      return v > static_cast<u64>(high) ? static_cast<u64>(high) : v;
-    }
-    u64 high = bits == 64 ? ~u64{0} : (u64{1} << bits) - 1;
-    return negative ? 0 : std::min(v, high);
-  }
-
-  // Out of range goes to the nearest end, NaN to zero, as the hardware does.
-  static u64 to_integer(double v, Type t) {
-    if (std::isnan(v)) return 0;
-    u32 bits = size_of(t) * 8;
-    if (is_signed(t)) {
-      double edge = std::ldexp(1.0, static_cast<int>(bits) - 1);
-      if (v >= edge) return (u64{1} << (bits - 1)) - 1;
-      if (v < -edge) return ~((u64{1} << (bits - 1)) - 1);
-      return static_cast<u64>(static_cast<i64>(v));
-    }
-    if (v <= 0) return 0;
-    if (v >= std::ldexp(1.0, static_cast<int>(bits))) return bits == 64 ? ~u64{0} : (u64{1} << bits) - 1;
-    return static_cast<u64>(v);
   }
 
   void convert_address(Thread& t, const Instruction& i) {
