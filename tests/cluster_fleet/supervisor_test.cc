@@ -130,6 +130,32 @@ TEST_F(supervisor, nodes_become_ready_run_pods_and_everything_comes_back) {
   EXPECT_FALSE(file_exists(options_.state_dir));
 }
 
+TEST_F(supervisor, nodes_join_a_cluster_that_is_there) {
+  start();
+  FleetOptions more = options_;
+  more.fleet = *parse_fleet("nodes: [{name: late}]", "test");
+  more.state_dir = dir_.path() / "more";
+  // By path, as kubeconfig files of real clusters have it.
+  kube::Config config = *kube::load_kubeconfig({fleet_->kubeconfig().string()});
+  auto put = [&](const char* name, const std::string& text) {
+    ASSERT_TRUE(write_file_atomic(dir_.path() / name, text));
+  };
+  put("ca.crt", config.ca_pem);
+  put("client.crt", config.client_cert_pem);
+  put("client.key", config.client_key_pem);
+  put("config",
+      "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: \"" +
+          config.server +
+          "\", certificate-authority: ca.crt}}], users: [{name: u, user: {client-certificate: client.crt, "
+          "client-key: client.key}}], contexts: [{name: c, context: {cluster: c, user: u}}]}");
+  more.kubeconfig = dir_.path() / "config";
+  FleetStatus status;
+  auto second = FleetProcess::start(loop_, more, [&](const FleetStatus& now) { status = now; }, nullptr);
+  ASSERT_TRUE(second) << second.error().text();
+  EXPECT_TRUE(await_all(kube::kNodes, 3, ready)) << status.error << logs();
+  for (const FleetService& service : status.services) EXPECT_NE(service.role, "control-plane");
+}
+
 TEST_F(supervisor, a_folder_holds_one_fleet) {
   start();
   auto second = FleetProcess::start(loop_, options_, nullptr, nullptr);

@@ -64,10 +64,10 @@ FleetStatus fleet_status_from_json(const Json& json) {
   return status;
 }
 
-Result<> put_file(const fs::path& path, std::string_view text) {
+Result<> put_file(const fs::path& path, std::string_view text, mode_t mode) {
   fs::path temp = path;
   temp += ".tmp";
-  Fd fd(::open(temp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  Fd fd(::open(temp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
   if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::rename(temp.c_str(), path.c_str()) != 0) {
     return fail(errno_error("write '" + path.string() + "'", errno));

@@ -12,6 +12,6 @@ Json to_json(const FleetStatus& status);
 FleetStatus fleet_status_from_json(const Json& json);
 
 // Replaced as a whole, not flushed: none of it outlives the fleet.
-Result<> put_file(const fs::path& path, std::string_view text);
+Result<> put_file(const fs::path& path, std::string_view text, mode_t mode = 0644);
 
 }  // namespace gpuop::cluster

@@ -176,13 +176,49 @@ Result<std::pair<std::string, int>> host_and_port(const std::string& server) {
   return std::pair{host, port};
 }
 
+// A kubeconfig that stands alone: what it referred to by path is not there on a node. JSON is YAML too.
+Result<std::string> stand_alone(const kube::Config& config) {
+  std::string doing = "use cluster '" + config.server + "'";
+  if (config.exec.is_object()) {
+    return fail(Code::kUnsupported,
+                doing +
+                    ": its credentials come from a program, which nodes do not have; use a "
+                    "certificate or a token");
+  }
+  auto pem = [](const std::string& text, const std::string& file) -> Result<std::string> {
+    if (text.empty() && !file.empty()) return read_file(file);
+    return text;
+  };
+  JsonObject cluster{{"server", config.server}}, user;
+  if (std::string ca = TRY_IN(pem(config.ca_pem, config.ca_file), doing); !ca.empty()) {
+    cluster["certificate-authority-data"] = base64_encode(ca);
+  }
+  if (config.insecure) cluster["insecure-skip-tls-verify"] = true;
+  if (!config.tls_server_name.empty()) cluster["tls-server-name"] = config.tls_server_name;
+  std::string certificate = TRY_IN(pem(config.client_cert_pem, config.client_cert_file), doing);
+  std::string key = TRY_IN(pem(config.client_key_pem, config.client_key_file), doing);
+  if (!certificate.empty()) user["client-certificate-data"] = base64_encode(certificate);
+  if (!key.empty()) user["client-key-data"] = base64_encode(key);
+  if (std::string token = TRY_IN(pem(config.token, config.token_file), doing); !token.empty()) {
+    user["token"] = std::string(trim(token));
+  }
+  JsonObject out{
+      {"apiVersion", "v1"},
+      {"kind", "Config"},
+      {"current-context", "fleet"},
+      {"clusters", JsonArray{JsonObject{{"name", "fleet"}, {"cluster", std::move(cluster)}}}},
+      {"users", JsonArray{JsonObject{{"name", "fleet"}, {"user", std::move(user)}}}},
+      {"contexts", JsonArray{JsonObject{{"name", "fleet"},
+                                        {"context", JsonObject{{"cluster", "fleet"}, {"user", "fleet"}}}}}}};
+  return to_pretty_text(Json(std::move(out)));
+}
+
 Result<> Supervisor::use_cluster() {
   kube::Config config = TRY(kube::load_kubeconfig({options_.kubeconfig}));
   auto [host, port] = TRY(host_and_port(config.server));
   api_host_ = host;
   api_port_ = port;
-  TRY(put_file(options_.state_dir / "kubeconfig", TRY(read_file(options_.kubeconfig))));
-  return {};
+  return put_file(options_.state_dir / "kubeconfig", TRY(stand_alone(config)), 0600);
 }
 
 Result<> Supervisor::set_up(Node& node, std::size_t index) {
