@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "driver_ready.h"
 #include "hardware/driver_root.h"
+#include "kube/config.h"
 #include "roles.h"
 #include "telemetry/exporter.h"
 
@@ -40,6 +41,15 @@ int systemd_socket(const std::map<std::string, std::string>& env) {
   if (pid == env.end() || fds == env.end() || pid->second != std::to_string(::getpid()) || fds->second == "0")
     return -1;
   return 3;
+}
+
+bool needs_api(const telemetry::Options& options) {
+  return options.configmap_data != "none" || (options.kubernetes && (options.pod_labels || options.pod_uid));
+}
+
+Result<std::unique_ptr<kube::Client>> make_client(Loop& loop) {
+  auto config = TRY(kube::find_config());
+  return kube::make_client(loop, config, {.user_agent = "dcgm-exporter", .field_manager = "dcgm-exporter"});
 }
 
 }  // namespace
@@ -99,13 +109,23 @@ int dcgm_exporter_main(int argc, char** argv) {
       return code;
     }
   }
+  std::unique_ptr<kube::Client> client;
+  if (needs_api(*options)) {
+    auto made = make_client(loop);
+    if (!made) {
+      fatal(made.error());
+      return code;
+    }
+    client = std::move(*made);
+    inputs.client = client.get();
+  }
   inputs.options = std::move(*options);
   exporter = std::make_unique<telemetry::Exporter>(loop, std::move(inputs), fatal);
   if (auto started = exporter->start(); !started) {
     fatal(started.error());
     return code;
   }
-  loop.run();
+  if (code == 0) loop.run();
   // A handle on a GPU that outlives us keeps its driver from unloading.
   if (!exporter->close(std::chrono::seconds(8))) log::warn("the driver did not let go in time");
   return code;

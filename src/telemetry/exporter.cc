@@ -13,7 +13,7 @@
 #include "telemetry/events.h"
 #include "telemetry/jobs.h"
 #include "telemetry/page.h"
-#include "telemetry/pod_resources.h"
+#include "telemetry/pod_watch.h"
 #include "telemetry/sampler.h"
 
 namespace gpuop::telemetry {
@@ -85,9 +85,17 @@ struct Exporter::Impl {
 
   // --- collectors ---
 
+  bool from_config_map() const { return in.options.configmap_data != "none"; }
+
+  // The ConfigMap's text, kept up to date by its watch.
+  std::string collectors_name() const {
+    return from_config_map() ? "ConfigMap " + in.options.configmap_data : in.options.collectors;
+  }
+
   Result<CounterSet> load_counters() const {
     if (in.options.inline_counters) return *in.options.inline_counters;
-    const std::string& file = in.options.collectors;
+    const std::string file = collectors_name();
+    if (from_config_map()) return parse_counters(file_text, file);
     return parse_counters(TRY_IN(read_file(file, 16u << 20), "read collectors '" + file + "'"), file);
   }
 
@@ -119,12 +127,12 @@ struct Exporter::Impl {
     plan.fields.erase(std::ranges::unique(plan.fields).begin(), plan.fields.end());
     plan.health = counters.has(kHealthStatus);
     plan.p2p = counters.has(kP2pStatus);
-    plan.processes = in.options.virtual_gpus && in.pod_metas;
+    plan.processes = in.options.virtual_gpus && pod_watch;
     return plan;
   }
 
   void reload() {
-    file_text = read_file(in.options.collectors).value_or("");
+    if (!from_config_map()) file_text = read_file(in.options.collectors).value_or("");
     auto set = load_counters();
     if (!set) {
       reload_failed = true;
@@ -133,7 +141,7 @@ struct Exporter::Impl {
     }
     reload_failed = false;
     use_counters(std::move(*set));
-    log::info("collectors read", {{"families", counters.families.size()}, {"file", in.options.collectors}});
+    log::info("collectors read", {{"families", counters.families.size()}, {"file", collectors_name()}});
     // Until what is new was read, the page is the old one.
     reloading = true;
     cycle();
@@ -145,7 +153,7 @@ struct Exporter::Impl {
   }
 
   void watch_file() {
-    if (in.options.inline_counters) return;
+    if (in.options.inline_counters || from_config_map()) return;
     file_text = read_file(in.options.collectors).value_or("");
     auto changed = [this] { debounce = loop.after(kDebounce, [this] { check_file(); }); };
     auto watch = DirWatch::create(loop, fs::path(in.options.collectors).parent_path(), changed);
@@ -161,6 +169,34 @@ struct Exporter::Impl {
       check_file();
       check_again();
     });
+  }
+
+  // The ConfigMap must be there at the start; later only its changes count.
+  void watch_config_map() {
+    auto parts = split(in.options.configmap_data, ':');
+    kube::InformerOptions options;
+    options.ns = parts[0];
+    options.field_selector = "metadata.name=" + parts[1];
+    options.keep = {"data"};
+    config_map = std::make_unique<kube::Informer>(*in.client, kube::kConfigMaps, std::move(options));
+    config_map->on_change([this](const auto&, const std::shared_ptr<const Json>& now) {
+      if (!now || !config_map->synced()) return;
+      file_text = get_string(*now, {"data", "metrics"});
+      reload();
+    });
+    config_map->on_synced([this, parts] {
+      const std::string doing = "read collectors '" + collectors_name() + "'";
+      auto object = config_map->get(kube::object_key(parts[0], parts[1]));
+      if (!object) return fatal(Error(Code::kNotFound, doing + ": there is no such ConfigMap"));
+      if (!find(*object, {"data", "metrics"}))
+        return fatal(Error(Code::kNotFound, doing + ": it has no key 'metrics'"));
+      file_text = get_string(*object, {"data", "metrics"});
+      auto set = load_counters();
+      if (!set) return fatal(set.error());
+      use_counters(std::move(*set));
+      cycle();
+    });
+    config_map->start();
   }
 
   // --- sampling ---
@@ -281,7 +317,7 @@ struct Exporter::Impl {
     waiting.push_back(std::move(scraper));
     if (waiting.size() > 1) return;  // they all get the page that is being made
     if (!in.options.kubernetes || (pods_at && loop.elapsed() - *pods_at < kPodCache)) return answer();
-    pod_resources->list(kPodLimit, [this](Result<std::vector<PodDevice>> listed) {
+    auto took = [this](Result<std::vector<podresources::Use>> listed) {
       if (listed) {
         pods_warned.reset();
         pods_reached = true;
@@ -295,7 +331,11 @@ struct Exporter::Impl {
         pods_at.reset();
       }
       answer();
-    });
+    };
+    // A socket that is not there would be waited for.
+    const std::string& socket = in.options.kubelet_socket;
+    if (!file_exists(socket)) return took(fail(Code::kNotFound, "'" + socket + "': there is no such socket"));
+    listing = pod_resources->list(kPodLimit, took);
   }
 
   // Figures that are too old are withheld: two beats without a reading.
@@ -316,7 +356,7 @@ struct Exporter::Impl {
     Attribution attribution;
     if (in.options.kubernetes) {
       AttributionRules rules{in.options.gpu_id_type == "device-name", in.options.resource_names};
-      attribution = attribute(pods, shot.gpus, in.pod_metas ? in.pod_metas() : PodMetas{}, rules);
+      attribution = attribute(pods, shot.gpus, pod_watch ? pod_watch->metas() : PodMetas{}, rules);
       matched = attribution.matched;
       unmatched = attribution.unmatched.size();
       if (unmatched > 0 && attribution.uses.empty() && !shot.gpus.empty())
@@ -363,17 +403,31 @@ struct Exporter::Impl {
   // --- start and end ---
 
   Result<> start() {
-    use_counters(TRY(load_counters()));
+    if (!from_config_map()) use_counters(TRY(load_counters()));
     for (const std::string& note : in.options.notes) log::warn(note);
     TRY(listen());
     watch_file();
+    if (from_config_map() && !in.client)
+      return fail(Code::kInvalid, "flag '--configmap-data' needs an API server");
+    if (from_config_map()) watch_config_map();
+    if (in.options.kubernetes && (in.options.pod_labels || in.options.pod_uid)) {
+      LabelFilter filter;
+      if (in.options.pod_labels)
+        filter = TRY_IN(LabelFilter::create(in.options.pod_label_allowlist),
+                        "flag '--kubernetes-pod-label-allowlist-regex'");
+      if (in.client)
+        pod_watch =
+            std::make_unique<PodWatch>(*in.client, in.node_name, in.options.pod_labels, std::move(filter));
+      else
+        log::warn("no pod labels or UIDs are added: there is no API server to ask");
+    }
     if (in.options.kubernetes)
-      pod_resources = std::make_unique<PodResources>(loop, in.options.kubelet_socket);
+      pod_resources = std::make_unique<podresources::Client>(loop, in.options.kubelet_socket);
     sampler = std::make_unique<Sampler>(
         loop, in.nvml_library,
         [this](Result<std::shared_ptr<const Snapshot>> shot) { read_done(std::move(shot)); });
     last_cycle = loop.elapsed();
-    cycle();
+    if (!from_config_map()) cycle();
     return {};
   }
 
@@ -406,7 +460,10 @@ struct Exporter::Impl {
     timer.reset();
     file_timer.reset();
     file_watch.reset();
+    listing.reset();
     pod_resources.reset();
+    pod_watch.reset();
+    config_map.reset();
     bool closed = !sampler || sampler->close(limit);
     return (!events || events->close(limit)) && closed;
   }
@@ -433,6 +490,7 @@ struct Exporter::Impl {
 
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<DirWatch> file_watch;
+  std::unique_ptr<kube::Informer> config_map;
   Handle debounce, file_timer, timer;
 
   std::unique_ptr<Sampler> sampler;
@@ -445,8 +503,10 @@ struct Exporter::Impl {
   Selection selection;
   History history;
 
-  std::unique_ptr<PodResources> pod_resources;
-  std::vector<PodDevice> pods;
+  std::unique_ptr<podresources::Client> pod_resources;
+  std::unique_ptr<PodWatch> pod_watch;
+  Handle listing;
+  std::vector<podresources::Use> pods;
   std::optional<Duration> pods_at;
   std::vector<Waiting> waiting;
   bool pods_reached = false;

@@ -9,8 +9,8 @@
 
 #include "base/loop.h"
 #include "base/result.h"
+#include "kube/client.h"
 #include "telemetry/options.h"
-#include "telemetry/pods.h"
 
 namespace gpuop::telemetry {
 
@@ -20,8 +20,8 @@ struct ExporterInputs {
   std::string node_name;
   std::string local_name;
   int listen_fd = -1;  // a socket handed over; else options.address
-  // What the API server knows of the node's pods; empty where enrichment is off.
-  std::function<PodMetas()> pod_metas;
+  // For pods' labels and UIDs and for collectors in a ConfigMap; nullptr where none of these is asked for.
+  kube::Client* client = nullptr;
 };
 
 class Exporter {

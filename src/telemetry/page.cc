@@ -124,8 +124,7 @@ class Renderer {
     if (auto uses = in_.pods.find(entity); uses != in_.pods.end()) {
       for (const PodUse& use : uses->second) {
         if (!variants.empty() && !in_.style.virtual_gpus) {
-          page_.shared |=
-              use.pod != uses->second.front().pod || use.name_space != uses->second.front().name_space;
+          page_.shared |= use.pod != uses->second.front().pod || use.ns != uses->second.front().ns;
           continue;
         }
         variants.push_back(of_pod(plain, use));
@@ -140,7 +139,7 @@ class Renderer {
     variant.use = &use;
     bool old = in_.style.old_namespace;
     variant.attributes[old ? "pod_name" : "pod"] = use.pod;
-    variant.attributes[old ? "pod_namespace" : "namespace"] = use.name_space;
+    variant.attributes[old ? "pod_namespace" : "namespace"] = use.ns;
     variant.attributes[old ? "container_name" : "container"] = use.container;
     if (in_.style.pod_uid && !use.uid.empty()) variant.attributes["pod_uid"] = use.uid;
     if (in_.style.virtual_gpus && !use.replica.empty()) variant.attributes["vgpu"] = use.replica;

@@ -78,7 +78,7 @@ std::optional<EntityKey> entity_of(const DeviceId& id, const std::vector<GpuFact
 }
 
 auto order(const PodUse& use) {
-  return std::tie(use.name_space, use.pod, use.container, use.replica);
+  return std::tie(use.ns, use.pod, use.container, use.replica);
 }
 
 }  // namespace
@@ -107,21 +107,21 @@ Result<DeviceId> parse_device_id(std::string_view id) {
   return parsed;
 }
 
-Attribution attribute(const std::vector<PodDevice>& devices, const std::vector<GpuFacts>& gpus,
+Attribution attribute(const std::vector<podresources::Use>& devices, const std::vector<GpuFacts>& gpus,
                       const PodMetas& metas, const AttributionRules& rules) {
   Attribution attribution;
-  for (const PodDevice& device : devices) {
+  for (const podresources::Use& device : devices) {
     if (!wanted(device.resource, rules)) continue;
-    auto meta = metas.find({device.name_space, device.pod});
+    auto meta = metas.find({device.ns, device.pod});
     if (meta != metas.end() && meta->second.ended) continue;
-    auto id = parse_device_id(device.device);
+    auto id = parse_device_id(device.id);
     auto entity = id ? entity_of(*id, gpus, rules) : std::nullopt;
     if (!entity) {
-      attribution.unmatched.push_back(device.device);
+      attribution.unmatched.push_back(device.id);
       continue;
     }
     ++attribution.matched;
-    PodUse use{device.name_space, device.pod, device.container, id->replica, "", {}};
+    PodUse use{device.ns, device.pod, device.container, id->replica, "", {}};
     if (meta != metas.end()) {
       use.uid = meta->second.uid;
       use.labels = meta->second.labels;

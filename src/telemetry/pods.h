@@ -7,19 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "podresources/client.h"
 #include "telemetry/facts.h"
 
 namespace gpuop::telemetry {
-
-// One device of one container, as pod-resources lists it.
-struct PodDevice {
-  std::string name_space;
-  std::string pod;
-  std::string container;
-  std::string resource;  // "nvidia.com/gpu"
-  std::string device;    // "GPU-…", "GPU-…::3", "MIG-…", …
-  bool operator==(const PodDevice&) const = default;
-};
 
 // What the API server knows of a pod; only where enrichment is on.
 struct PodMeta {
@@ -30,7 +21,7 @@ struct PodMeta {
 using PodMetas = std::map<std::pair<std::string, std::string>, PodMeta>;  // by namespace and name
 
 struct PodUse {
-  std::string name_space;
+  std::string ns;
   std::string pod;
   std::string container;
   std::string replica;  // of a shared device; empty: not shared
@@ -51,7 +42,7 @@ struct Attribution {
   std::vector<std::string> unmatched;  // device ids of our resources that are no GPU here
 };
 
-Attribution attribute(const std::vector<PodDevice>& devices, const std::vector<GpuFacts>& gpus,
+Attribution attribute(const std::vector<podresources::Use>& devices, const std::vector<GpuFacts>& gpus,
                       const PodMetas& metas, const AttributionRules& rules);
 
 // A device id taken apart (§5.2). `gi` for ids that name a GPU instance by number.

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "hardware/driver_root.h"
 #include "kubeletapi/pod_resources.grpc.pb.h"
+#include "podresources/client.h"
 #include "tests/telemetry/node_fixture.h"
 
 namespace gpuop::telemetry {
@@ -35,19 +36,19 @@ class Kubelet final : public v1::PodResourcesLister::Service {
                     v1::ListPodResourcesResponse* answer) override {
     std::lock_guard lock(mutex_);
     ++calls_;
-    for (const PodDevice& device : devices_) {
+    for (const podresources::Use& device : devices_) {
       auto* pod = answer->add_pod_resources();
       pod->set_name(device.pod);
-      pod->set_namespace_(device.name_space);
+      pod->set_namespace_(device.ns);
       auto* container = pod->add_containers();
       container->set_name(device.container);
       auto* resource = container->add_devices();
       resource->set_resource_name(device.resource);
-      resource->add_device_ids(device.device);
+      resource->add_device_ids(device.id);
     }
     return grpc::Status::OK;
   }
-  void give(std::vector<PodDevice> devices) {
+  void give(std::vector<podresources::Use> devices) {
     std::lock_guard lock(mutex_);
     devices_ = std::move(devices);
   }
@@ -58,7 +59,7 @@ class Kubelet final : public v1::PodResourcesLister::Service {
 
  private:
   std::mutex mutex_;
-  std::vector<PodDevice> devices_;
+  std::vector<podresources::Use> devices_;
   int calls_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -111,6 +112,14 @@ class ExporterNode : public NodeFixture<kModel> {
     } while (std::chrono::steady_clock::now() < end);
     ADD_FAILURE() << "the page never came: " << text;
     return text;
+  }
+  // Until the exporter waits for events nobody hears of them: told again until it does.
+  std::string xid_on_page(std::uint32_t gpu, std::uint64_t xid) {
+    return page_with([&](const std::string& t) {
+      if (has(t, "err_code=\"" + std::to_string(xid) + "\"")) return true;
+      Node::change([&](sim::State& state) { sim::push_event(state, gpu, kXidEvent, xid); });
+      return false;
+    });
   }
   static bool has(const std::string& page, std::string_view part) {
     return page.find(part) != std::string::npos;
@@ -183,8 +192,7 @@ TEST_F(telemetry_exporter, case23_no_kubelet_socket) {
 TEST_F(telemetry_exporter, latest_xid_of_the_event) {
   ASSERT_TRUE(start());
   page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_XID_ERRORS{"); });
-  change([](sim::State& state) { sim::push_event(state, 1, kXidEvent, 79); });
-  std::string text = page_with([](const std::string& t) { return has(t, "err_code=\"79\""); });
+  std::string text = xid_on_page(1, 79);
   EXPECT_EQ(count(text, "DCGM_FI_DEV_XID_ERRORS{gpu=\"1\"",
                   "err_code=\"79\",err_msg=\"GPU has fallen off the bus\"} 79"),
             1u);
@@ -193,11 +201,8 @@ TEST_F(telemetry_exporter, latest_xid_of_the_event) {
 
 TEST_F(telemetry_exporter, lost_gpu_keeps_its_xid) {
   ASSERT_TRUE(start());
-  page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_XID_ERRORS{"); });
-  change([](sim::State& state) {
-    state.gpus[1].live.lost = 1;
-    sim::push_event(state, 1, kXidEvent, 79);
-  });
+  xid_on_page(1, 79);
+  change([](sim::State& state) { state.gpus[1].live.lost = 1; });
   std::string text = page_with([](const std::string& t) {
     return has(t, "err_code=\"79\"") && count(t, "DCGM_FI_DEV_GPU_TEMP{") == 1;
   });
