@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <map>
+#include <thread>
 
 #include "elf/ld_cache.h"
 #include "shim/rootfs.h"
@@ -201,6 +204,31 @@ TEST(container_toolkit, case56_s9_the_caches_own_files_as_links) {
   auto updated = update_ldcache(attack.root(), {"/opt/driver"});
   // The links lead nowhere inside; whatever comes of it, the host tree is compared at the end.
   EXPECT_TRUE(!updated || fs::is_regular_file(fs::symlink_status(attack.rootfs() / "etc/ld.so.cache")));
+}
+
+TEST(container_toolkit, case56_s10_folders_that_are_swapped_meanwhile) {
+  Attack attack;
+  std::string host = attack.host().string();
+  put(attack.rootfs() / "opt/driver/libm.so.6", library_bytes());
+  ASSERT_TRUE(make_dirs(attack.rootfs() / "etc/ld.so.conf.d"));
+  fs::create_directory_symlink(host + "/etc", attack.rootfs() / "evil");
+  std::atomic<bool> stop = false;
+  // Another container on a shared volume: /etc is a folder, then a link to the host's, and back.
+  std::thread swapper([&] {
+    std::string etc = (attack.rootfs() / "etc").string();
+    std::string evil = (attack.rootfs() / "evil").string();
+    while (!stop) renameat2(AT_FDCWD, etc.c_str(), AT_FDCWD, evil.c_str(), RENAME_EXCHANGE);
+  });
+  Root root = attack.root();
+  for (int i = 0; i < 300; ++i) {
+    auto linked = create_symlinks(root, {"t" + std::to_string(i) + "::/etc/x", "t::/etc/deep/er/x"});
+    auto written = replace_file(root, "/etc/ld.so.conf.d/00-nvcr-nvidia.conf", std::to_string(i), 0644);
+    static_cast<void>(linked);
+    static_cast<void>(written);
+  }
+  stop = true;
+  swapper.join();
+  EXPECT_LT(std::distance(fs::directory_iterator("/proc/self/fd"), {}), 32) << "descriptors leak";
 }
 
 TEST(container_toolkit, case56_s13_parameters_must_be_on_procfs) {

@@ -6,7 +6,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
+#include <thread>
 
 #include "cdi/registry.h"
 #include "shim/config.h"
@@ -121,6 +123,37 @@ TEST(container_toolkit, case47_a_signal_before_the_driver_is_a_clean_end) {
   EXPECT_TRUE(loop.stopped());
   (*tool)->release();
   EXPECT_FALSE(file_exists(node.options.pid_file));
+}
+
+TEST(container_toolkit, case48_the_runtime_is_never_missing_while_it_is_replaced) {
+  TempDir dir;
+  fs::path folder = dir.path() / "toolkit";
+  auto source = [&](const std::string& text) {
+    for (auto name : {"nvidia-container-runtime", "nvidia-cdi-hook", "nvidia-container-runtime-hook"}) {
+      put(dir.path() / text / name, text, 0755);
+    }
+    return dir.path() / text;
+  };
+  fs::path one = source("one");
+  fs::path two = source("two");
+  ASSERT_TRUE(install_programs(one, folder));
+  std::atomic<bool> stop = false;
+  std::atomic<int> missing = 0;
+  std::atomic<int> calls = 0;
+  std::thread caller([&] {
+    while (!stop) {
+      for (auto name :
+           {"nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-toolkit"}) {
+        if (access((folder / name).c_str(), X_OK) != 0) ++missing;
+        ++calls;
+      }
+    }
+  });
+  for (int i = 0; i < 25; ++i) ASSERT_TRUE(install_programs(i % 2 != 0 ? one : two, folder));
+  while (calls < 100) std::this_thread::yield();
+  stop = true;
+  caller.join();
+  EXPECT_EQ(missing, 0);
 }
 
 TEST(toolkit, a_second_run_writes_nothing) {
