@@ -122,6 +122,11 @@ Result<Options> complete(Options options) {
     return fail(Code::kInvalid,
                 "--create-device-nodes: '" + options.create_device_nodes + "': must be none or control");
   }
+  if (options.enable_nri_plugin) {
+    return fail(Code::kUnsupported,
+                "--enable-nri-plugin: injection through NRI is not offered; set cdi.nriPluginEnabled to "
+                "false in the ClusterPolicy");
+  }
   auto kind = split(options.cdi_kind, '/');
   if (kind.size() != 2)
     return fail(Code::kInvalid, "--cdi-kind: '" + options.cdi_kind + "': must be VENDOR/CLASS");
@@ -330,9 +335,12 @@ Result<> Toolkit::serve() {
   // MIG devices come and go with their capability files.
   std::unique_ptr<DirWatch> caps;
   if (applied_) {
-    bool first = true;
-    auto refresh = [this, first]() mutable {
-      if (std::exchange(first, false) || !applied_) return;
+    fs::path folder = fs::path(applied_->dev_root_ctr_path) / "dev/nvidia-caps";
+    auto names = [folder] { return list_dir(folder).value_or(std::vector<std::string>{}); };
+    auto refresh = [this, names, seen = names()]() mutable {
+      auto now = names();
+      if (now == seen || !applied_) return;
+      seen = std::move(now);
       if (options_.cdi_enabled) {
         if (auto done = write_cdi(*applied_); !done)
           log::error("cannot refresh the CDI spec", {{"why", done.error()}});
@@ -340,7 +348,7 @@ Result<> Toolkit::serve() {
       if (auto done = write_facts(*applied_); !done)
         log::warn("cannot refresh the facts", {{"why", done.error()}});
     };
-    caps = TRY(DirWatch::create(loop_, fs::path(applied_->dev_root_ctr_path) / "dev/nvidia-caps", refresh));
+    caps = TRY(DirWatch::create(loop_, folder, refresh));
   }
   loop_.run();
   return {};

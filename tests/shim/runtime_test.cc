@@ -280,6 +280,33 @@ TEST(container_toolkit, case37_the_first_runtime_that_exists) {
              "no runtime binary found from candidate list: [missing-one");
 }
 
+TEST(container_toolkit, case56_s16_channels_out_of_range) {
+  Config config = parse_config("", "").value();
+  for (auto channel : {"1048576", "-1", "../x"}) {
+    auto plan =
+        plan_injection(with_env({"NVIDIA_VISIBLE_DEVICES=0", std::string("NVIDIA_IMEX_CHANNELS=") + channel}),
+                       config, false);
+    ASSERT_FALSE(plan) << channel;
+    EXPECT_HAS(plan.error().text(), "invalid IMEX channel ID");
+  }
+  config.mode = "legacy";
+  EXPECT_HAS(
+      plan_injection(with_env({"NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_MIG_CONFIG_DEVICES=all"}), config, false)
+          .error()
+          .text(),
+      "non privileged");
+}
+
+TEST(container_toolkit, case56_s18_stale_numbers_are_refused) {
+  cdi::Edits edits;
+  edits.device_nodes.push_back({"/dev/null", "", "c", 1, 3, {}, "", {}, {}});
+  EXPECT_TRUE(check_not_stale(edits));
+  edits.device_nodes[0].minor = 5;
+  auto stale = check_not_stale(edits);
+  ASSERT_FALSE(stale);
+  EXPECT_HAS(stale.error().text(), "CDI spec is stale: '/dev/null' is 1:3 on the host, the spec says 1:5");
+}
+
 TEST(container_toolkit, case57_systemd_sees_the_devices_too) {
   Bundle bundle(oci_with_env({"NVIDIA_VISIBLE_DEVICES=all"}));
   bundle.config().mode = "legacy";

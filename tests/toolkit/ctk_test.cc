@@ -1,5 +1,7 @@
-// The real nvidia-ctk, on files of its own.
+// The real nvidia-ctk and nvidia-container-runtime, on files of their own.
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "base/files.h"
 #include "base/process.h"
@@ -77,6 +79,59 @@ TEST(container_toolkit, case19_wrong_generation_options) {
 
 TEST(container_toolkit, case52_hooks_under_the_other_name) {
   EXPECT_EQ(ctk({"hook", "future-hook", "--x"}).code, 0);
+}
+
+// An installed toolkit with a low-level runtime that says how it was called.
+struct Installed {
+  TempDir dir;
+  fs::path folder = dir.path() / "toolkit";
+  Installed() {
+    EXPECT_TRUE(make_dirs(folder / ".config/nvidia-container-runtime"));
+    EXPECT_TRUE(make_dirs(dir.path() / "kernel/proc"));
+    fs::copy_file(std::string(BUILD_ROOT) + "/bin/nvidia-container-runtime",
+                  folder / "nvidia-container-runtime");
+    EXPECT_TRUE(write_file_atomic(dir.path() / "runc", "#!/bin/sh\necho \"$@\"\n", 0755));
+    config("runtimes = [\"" + (dir.path() / "runc").string() + "\"]");
+    modules("");
+  }
+  void config(const std::string& text) {
+    EXPECT_TRUE(write_file_atomic(folder / ".config/nvidia-container-runtime/config.toml",
+                                  "[nvidia-container-runtime]\nmode = \"cdi\"\n" + text + "\n"));
+  }
+  void modules(const std::string& text) {
+    EXPECT_TRUE(write_file_atomic(dir.path() / "kernel/proc/modules", text));
+  }
+  ExitState run(std::vector<std::string> args) {
+    args.insert(args.begin(), (folder / "nvidia-container-runtime").string());
+    return run_command(
+               {.argv = std::move(args),
+                .env = {"PATH=/usr/bin:/bin", "GPUOP_KERNEL_ROOT=" + (dir.path() / "kernel").string()}},
+               20s)
+        .value();
+  }
+};
+
+TEST(container_toolkit, case49_without_the_driver_the_low_level_runtime_runs_alone) {
+  Installed installed;
+  installed.modules("nvidia_uvm 1 0 - Live\n");
+  auto ran = installed.run({"--root", "/r", "create", "--bundle", "/nowhere", "id"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "--root /r create --bundle /nowhere id\n");
+  EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1);
+  installed.modules("nvidia 1 0 - Live\n");
+  ran = installed.run({"create", "--bundle", "/nowhere", "id"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_HAS(ran.err, "/nowhere/config.json");
+}
+
+TEST(container_toolkit, case36_a_broken_configuration_does_not_block_delete) {
+  Installed installed;
+  installed.config("runtimes = 3");
+  auto created = installed.run({"create", "id"});
+  EXPECT_EQ(created.code, 1);
+  EXPECT_HAS(created.err, "runtimes: wrong type");
+  // Whatever low-level runtime this machine has or not: the configuration is not what stops it.
+  EXPECT_EQ(installed.run({"delete", "id"}).err.find("wrong type"), std::string::npos);
 }
 
 }  // namespace
