@@ -31,3 +31,28 @@ function(gpuop_host_library variable file package)
   endif()
   set(${variable} ${found} PARENT_SCOPE)
 endfunction()
+
+# What the static host binaries link: src/shim and what it stands on, without what only exists as a shared library or would load one
+# (formatting, TLS, the event loop). Built for every architecture (preset arm64).
+set(host_base result text files root_walk json boost_json time yaml)
+list(TRANSFORM host_base REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/base/\\1.cc")
+file(GLOB host_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/shim/*.cc ${CMAKE_SOURCE_DIR}/src/shim/host/*.cc
+     ${CMAKE_SOURCE_DIR}/src/cdi/*.cc ${CMAKE_SOURCE_DIR}/src/elf/*.cc)
+add_library(host_static STATIC ${host_base} ${host_sources})
+gpuop_host_library(YAML_CPP_STATIC libyaml-cpp.a libyaml-cpp-dev)
+target_link_libraries(host_static PUBLIC ${YAML_CPP_STATIC})
+
+# Their tests in one program, which runs under qemu-user for another architecture.
+if(EXISTS /usr/src/googletest/googletest/src/gtest-all.cc)
+  file(GLOB host_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/shim/*_test.cc ${CMAKE_SOURCE_DIR}/tests/cdi/*_test.cc
+       ${CMAKE_SOURCE_DIR}/tests/elf/*_test.cc)
+  list(FILTER host_tests EXCLUDE REGEX "/ldconfig_test.cc$")  # runs a program of the build machine
+  add_executable(host_test EXCLUDE_FROM_ALL ${host_tests} /usr/src/googletest/googletest/src/gtest-all.cc
+                 /usr/src/googletest/googletest/src/gtest_main.cc)
+  target_include_directories(host_test PRIVATE /usr/src/googletest/googletest)
+  target_link_libraries(host_test PRIVATE host_static)
+  if(NOT GPUOP_SANITIZE)
+    target_link_options(host_test PRIVATE -static)
+  endif()
+  set_target_properties(host_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
