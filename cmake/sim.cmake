@@ -21,16 +21,11 @@ function(gpuop_fake_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sim/bin)
 endfunction()
 
-# gpuop_static_tool(TARGET): a program that runs in any root: static, with of base what it uses and nothing that
-# base's other users need.
+# gpuop_static_tool(TARGET): a program that runs in any root: static, on sim_kernel (sim/CMakeLists.txt).
 function(gpuop_static_tool target)
-  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
-  add_dependencies(${target} sim_tree base)
-  target_link_libraries(${target} PRIVATE $<TARGET_FILE:sim_tree> $<TARGET_FILE:base> sim_state)
+  target_link_libraries(${target} PRIVATE sim_kernel)
   # Sanitizers do not work in static programs.
   if(NOT GPUOP_SANITIZE)
     target_link_options(${target} PRIVATE -static -s)
-  else()
-    target_link_libraries(${target} PRIVATE base)
   endif()
 endfunction()
