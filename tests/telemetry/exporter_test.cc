@@ -12,6 +12,7 @@
 #include "hardware/driver_root.h"
 #include "kubeletapi/pod_resources.grpc.pb.h"
 #include "podresources/client.h"
+#include "sim/state/mig.h"
 #include "tests/telemetry/node_fixture.h"
 
 namespace gpuop::telemetry {
@@ -129,6 +130,29 @@ class ExporterNode : public NodeFixture<kModel> {
     for (const std::string& line : split(page, '\n'))
       n += line.starts_with(start) && line.find(part) != std::string::npos;
     return n;
+  }
+
+  // GPU 1 in `count` instances of the profile with this number; none: MIG off.
+  void partition(std::uint32_t profile_id, int count) {
+    Node::change([&](sim::State& state) {
+      sim::Gpu& gpu = state.gpus[1];
+      for (int slot = 0; slot < sim::kMaxGis; ++slot) {
+        for (int ci = 0; ci < sim::kMaxCis; ++ci) static_cast<void>(sim::destroy_ci(gpu, slot, ci));
+        static_cast<void>(sim::destroy_gi(gpu, slot));
+      }
+      gpu.live.mig_current = gpu.live.mig_pending = count > 0;
+      for (int i = 0; i < count; ++i) {
+        int gi = -1, ci = -1;
+        EXPECT_EQ(sim::create_gi(gpu, profile_id, sim::kNone, &gi), 0);
+        const auto* profile = sim::find_gi_profile_id(gpu.board, profile_id);
+        for (std::uint32_t kind = 0; kind < 9 && ci < 0; ++kind) {
+          bool whole = sim::ci_slices(kind) == profile->slices && sim::ci_instances(*profile, kind) == 1;
+          if (whole) static_cast<void>(sim::create_ci(state, 1, gi, kind, sim::kNone, &ci));
+        }
+        EXPECT_GE(ci, 0);
+      }
+    });
+    ASSERT_TRUE(sim::make_device_nodes(Node::kernel(), Node::hardware_nodes()));
   }
 
   TempDir dir_;
@@ -252,6 +276,67 @@ TEST_F(telemetry_exporter, case32_configmap_volume_swap) {
   ASSERT_TRUE(make_symlink_atomic(dir_.path() / "v2", dir_.path() / "m/..data"));
   std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_POWER_USAGE{"); });
   EXPECT_FALSE(has(text, "DCGM_FI_DEV_GPU_TEMP"));
+}
+
+TEST_F(telemetry_exporter, case33_repartitioned_while_running) {
+  partition(19, 7);  // 1g.18gb
+  ASSERT_TRUE(start());
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_PROF_DRAM_ACTIVE{"); });
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_FB_USED{gpu=\"0\""), 1u);
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_FB_USED{gpu=\"1\"", "GPU_I_PROFILE=\"1g.18gb\",GPU_I_ID=\""), 7u);
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_GPU_UTIL{"), 1u);
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_GPU_TEMP{"), 8u);
+  EXPECT_EQ(count(text, "DCGM_FI_PROF_DRAM_ACTIVE{"), 8u);
+  EXPECT_EQ(count(text, "DCGM_FI_PROF_PCIE_TX_BYTES{"), 1u);  // of a GPU only
+  EXPECT_EQ(count(text, "DCGM_FI_", "GPU_I_ID"), 7u * 19);
+  partition(14, 3);  // 2g.35gb
+  text = page_with([](const std::string& t) { return count(t, "DCGM_FI_DEV_FB_USED{gpu=\"1\"") == 3; });
+  EXPECT_EQ(count(text, "DCGM_FI_DEV_FB_USED{", "GPU_I_PROFILE=\"2g.35gb\""), 3u);
+  partition(0, 0);
+  text = page_with([](const std::string& t) { return count(t, "DCGM_FI_DEV_GPU_UTIL{") == 2; });
+  EXPECT_FALSE(has(text, "GPU_I_ID"));
+}
+
+TEST_F(telemetry_exporter, own_families_of_the_node) {
+  const fs::path file = dir_.path() / "metrics.csv";
+  ASSERT_TRUE(write_file_atomic(file,
+                                "DCGM_EXP_GPU_HEALTH_STATUS, gauge, h\nDCGM_EXP_P2P_STATUS, gauge, p\n"
+                                "DCGM_EXP_CLOCK_EVENTS_COUNT, counter, c\n"
+                                "DCGM_EXP_XID_ERRORS_COUNT, gauge, x\n"));
+  options_.collectors = file;
+  options_.devices = "g:0";
+  options_.selector = *parse_selector("g:0");
+  change([](sim::State& state) { state.gpus[0].live.ecc_dbe_volatile = 1; });
+  ASSERT_TRUE(start());
+  std::string text = page_with([](const std::string& t) { return has(t, "HEALTH_STATUS{"); });
+  EXPECT_EQ(count(text, "DCGM_EXP_GPU_HEALTH_STATUS{"), 22u) << text;
+  EXPECT_EQ(count(text, "DCGM_EXP_GPU_HEALTH_STATUS{gpu=\"0\"",
+                  "health_error_code=\"DCGM_FR_VOLATILE_DBE_DETECTED\",health_watch=\"MEM\"} 20"),
+            1u);
+  EXPECT_EQ(count(text, "DCGM_EXP_GPU_HEALTH_STATUS{", "DCGM_FR_OK\",health_watch=\"PMU\"} 0"), 2u);
+  EXPECT_EQ(count(text, "DCGM_EXP_P2P_STATUS{", "peer_gpu"), 2u);
+  EXPECT_EQ(count(text, "DCGM_EXP_XID_ERRORS_COUNT{gpu=\"0\"", "window_size_in_ms=\"300000\"} 0"), 1u);
+  EXPECT_EQ(count(text, "DCGM_EXP_CLOCK_EVENTS_COUNT{", "clock_event=\"gpu_idle\""), 1u);
+  change([](sim::State& state) { state.gpus[0].live.ecc_dbe_volatile = 0; });
+}
+
+TEST_F(telemetry_exporter, every_field_can_be_asked_for) {
+  std::string all;
+  for (const Field& field : fields())
+    all += field.name + (field.type == Type::kText ? ", label, l\n" : ", gauge, g\n");
+  const fs::path file = dir_.path() / "all.csv";
+  ASSERT_TRUE(write_file_atomic(file, all));
+  options_.collectors = file;
+  ASSERT_TRUE(start());
+  std::string text = page_with([](const std::string& t) { return has(t, "DCGM_FI_PROF_DRAM_ACTIVE{"); });
+  for (const char* name :
+       {"DEV_BAR1_TOTAL", "DEV_POWER_MGMT_LIMIT_MAX", "DEV_GPU_TEMP_LIMIT", "DEV_FB_USED_PERCENT",
+        "DEV_ECC_SBE_VOL_DEV", "DEV_BANKS_REMAP_ROWS_AVAIL_MAX", "DEV_NVLINK_TX_BANDWIDTH_L0",
+        "PROF_NVLINK_L0_RX_BYTES", "DEV_MIG_MODE", "DEV_PSTATE", "DEV_GET_GPU_RECOVERY_ACTION",
+        "DEV_MINOR_NUMBER", "CUDA_DRIVER_VERSION", "DEV_ECC_CURRENT"})
+    EXPECT_EQ(count(text, std::string("DCGM_FI_") + name + "{"), 2u) << name;
+  EXPECT_FALSE(has(text, "DCGM_FI_DEV_PCIE_TX_THROUGHPUT"));
+  EXPECT_TRUE(has(text, "DCGM_FI_DEV_BRAND=\""));
 }
 
 TEST_F(telemetry_exporter, case41_lets_go_of_the_driver) {

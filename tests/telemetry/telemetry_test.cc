@@ -346,6 +346,56 @@ TEST(telemetry, case36_configuration_file) {
   EXPECT_EQ(options.inline_counters->families[0].id, 150);
 }
 
+// Sixteen GPUs in seven instances each, with pods and their labels.
+TEST(telemetry, case39_largest_node) {
+  auto text = read_file(SOURCE_ROOT "/assets/metrics/default-counters.csv");
+  auto counters = parse_counters(*text, "default-counters.csv");
+  Snapshot snapshot;
+  for (const Counter& counter : counters->families) snapshot.fields.push_back(counter.id);
+  snapshot.fields.push_back(1);
+  std::ranges::sort(snapshot.fields);
+  std::map<EntityKey, std::vector<PodUse>> pods;
+  for (unsigned i = 0; i < 16; ++i) {
+    GpuFacts gpu;
+    gpu.index = gpu.minor = i;
+    gpu.uuid = "GPU-00000000-0000-0000-0000-00000000000" + std::to_string(i);
+    gpu.bus_id = "00000000:1B:00.0";
+    gpu.model = "NVIDIA A100-SXM4-80GB";
+    for (unsigned gi = 7; gi < 14; ++gi) {
+      gpu.instances.push_back({gi, i * 8 + gi - 7, "1g.10gb"});
+      auto& row = snapshot.values[{i, gi}];
+      for (int id : snapshot.fields) {
+        const Field& field = *field_by_id(id);
+        row.push_back(field.type == Type::kText     ? Value(std::string("580.82.07"))
+                      : field.type == Type::kDouble ? Value(12.5)
+                                                    : Value(std::int64_t{81234}));
+      }
+      pods[{i, gi}].push_back({"machine-learning",
+                               "worker-" + std::to_string(i * 8 + gi),
+                               "main",
+                               "",
+                               "uid",
+                               {{"app.kubernetes.io/name", "training"}, {"team", "vision"}}});
+    }
+    snapshot.gpus.push_back(std::move(gpu));
+  }
+  auto entities = select(Selector{}, snapshot.gpus).entities;
+  std::map<EntityKey, std::uint64_t> xids;
+  PageStyle style;
+  style.host = "node-7";
+  PageInputs inputs{*counters, snapshot, entities, xids, {}, pods, {}, style};
+  auto begin = std::chrono::steady_clock::now();
+  Page page = render_page(inputs);
+  auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(page.samples, 112u * 25);
+  EXPECT_EQ(page.duplicates, 0u);
+  EXPECT_LE(page.text.size(), 1'200'000u);
+  EXPECT_EQ(render_page(inputs).text, page.text);
+  RecordProperty("render_us",
+                 static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
+  RecordProperty("bytes", static_cast<int>(page.text.size()));
+}
+
 TEST(telemetry, precedence_of_flags_and_environment) {
   TempDir dir;
   ASSERT_TRUE(write_file_atomic(dir.path() / "c.yaml",
