@@ -116,10 +116,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!tls_) return read();
     arm_timeout(server_->options.header_timeout);
     tls_->async_handshake(asio::ssl::stream_base::server, [self = shared_from_this()](error_code error) {
-      if (error) return self->close();
+      if (error) return self->refuse_handshake(error);
       self->certificate_ = read_certificate(self->tls_->native_handle());
       self->read();
     });
+  }
+
+  // A client that speaks plain HTTP to a TLS port is told so in its own language.
+  void refuse_handshake(error_code error) {
+    if (error.category() != asio::error::get_ssl_category() ||
+        ERR_GET_REASON(static_cast<unsigned long>(error.value())) != SSL_R_HTTP_REQUEST)
+      return close();
+    static const std::string kAnswer =
+        "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+        "This is a TLS port: use https://\n";
+    asio::async_write(raw(), asio::buffer(kAnswer),
+                      [self = shared_from_this()](error_code, std::size_t) { self->close(); });
   }
 
   void close() {
@@ -408,9 +420,10 @@ Result<> HttpServer::Impl::open_tls() {
     return fail(Code::kInvalid, std::string("TLS ") + what + ": " + error.message());
   };
   const TlsFiles& files = *options.tls;
-  auto& context = tls.emplace(asio::ssl::context::tls_server);
+  asio::ssl::context context(asio::ssl::context::tls_server);
   error_code error;
   context.set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, error);
+  if (files.tls13_only) context.set_options(asio::ssl::context::no_tlsv1_2, error);
   context.use_certificate_chain(asio::buffer(files.certificate), error);
   if (error) return bad("certificate", error);
   context.use_private_key(asio::buffer(files.key), asio::ssl::context::pem, error);
@@ -418,7 +431,9 @@ Result<> HttpServer::Impl::open_tls() {
   if (!files.client_ca.empty()) {
     context.add_certificate_authority(asio::buffer(files.client_ca), error);
     if (error) return bad("client CA", error);
-    context.set_verify_mode(asio::ssl::verify_peer, error);
+    auto mode = asio::ssl::verify_peer;
+    if (files.client_required) mode |= asio::ssl::verify_fail_if_no_peer_cert;
+    context.set_verify_mode(mode, error);
   }
   static const unsigned char kSession[] = "gpuop";
   SSL_CTX_set_session_id_context(context.native_handle(), kSession, sizeof kSession - 1);
@@ -437,6 +452,8 @@ Result<> HttpServer::Impl::open_tls() {
         return SSL_TLSEXT_ERR_OK;
       },
       nullptr);
+  // Open connections hold what they need of the context before.
+  tls.emplace(std::move(context));
   return {};
 }
 
@@ -518,6 +535,13 @@ HttpServer::~HttpServer() {
 }
 std::uint16_t HttpServer::port() const {
   return impl_->port;
+}
+
+Result<> HttpServer::set_tls(TlsFiles files) {
+  auto before = std::exchange(impl_->options.tls, std::move(files));
+  auto opened = impl_->open_tls();
+  if (!opened) impl_->options.tls = std::move(before);
+  return opened;
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::create(Loop& loop, HttpServerOptions options,

@@ -14,7 +14,9 @@ namespace gpuop {
 struct TlsFiles {           // PEM texts, not paths
   std::string certificate;  // chain
   std::string key;
-  std::string client_ca;  // empty: client certificates are not asked for
+  std::string client_ca;         // empty: client certificates are not asked for
+  bool client_required = false;  // with client_ca: refuse clients without a certificate
+  bool tls13_only = false;
 };
 
 struct HttpServerOptions {
@@ -37,6 +39,9 @@ class HttpServer {
                                                     HttpHandler handler);
   ~HttpServer();  // closes every connection
   std::uint16_t port() const;
+  // For connections to come; those that are open keep what they began with. An error changes nothing. Only
+  // for a server that was made with TLS.
+  Result<> set_tls(TlsFiles files);
   struct Impl;
 
  private:

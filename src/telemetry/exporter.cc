@@ -15,6 +15,7 @@
 #include "telemetry/page.h"
 #include "telemetry/pod_watch.h"
 #include "telemetry/sampler.h"
+#include "telemetry/web_config.h"
 
 namespace gpuop::telemetry {
 namespace {
@@ -275,17 +276,38 @@ struct Exporter::Impl {
 
   // --- scraping ---
 
+  // Puts the configured headers on every answer.
+  void send(HttpResponder& responder, HttpResponse response) const {
+    for (const auto& [name, value] : web.headers) response.headers[name] = value;
+    responder.send(std::move(response));
+  }
+
+  // False: it was answered that the request may not be served.
+  bool admit(const HttpRequest& request, HttpResponder& responder) {
+    check_web_config();
+    if (!rate.allow(web, loop.elapsed())) {
+      send(responder, HttpResponse::text(429, "Too Many Requests\n"));
+      return false;
+    }
+    if (authorized(web, request, seen_users)) return true;
+    auto response = HttpResponse::text(401, "Unauthorized\n");
+    response.headers["WWW-Authenticate"] = "Basic";
+    send(responder, std::move(response));
+    return false;
+  }
+
   void handle(const HttpRequest& request, std::shared_ptr<HttpResponder> responder) {
+    if (!admit(request, *responder)) return;
     if (request.method != "GET" && request.method != "HEAD") {
       auto response = HttpResponse::text(405, "method not allowed\n");
       response.headers["Allow"] = "GET, HEAD";
-      return responder->send(std::move(response));
+      return send(*responder, std::move(response));
     }
     if (request.path == "/metrics") return scrape({std::move(responder), accepts_gzip(request)});
-    if (request.path == "/health") return responder->send(health(request.query));
+    if (request.path == "/health") return send(*responder, health(request.query));
     if (request.path == "/")
-      return responder->send(HttpResponse::text(200, kRootPage, "text/html; charset=utf-8"));
-    responder->send(HttpResponse::text(404, "404 page not found\n"));
+      return send(*responder, HttpResponse::text(200, kRootPage, "text/html; charset=utf-8"));
+    send(*responder, HttpResponse::text(404, "404 page not found\n"));
   }
 
   bool sampling_hangs() const { return loop.elapsed() - last_cycle > 5 * interval + 30s; }
@@ -396,7 +418,7 @@ struct Exporter::Impl {
       } else {
         response.body = text;
       }
-      scraper.responder->send(std::move(response));
+      send(*scraper.responder, std::move(response));
     }
   }
 
@@ -431,8 +453,58 @@ struct Exporter::Impl {
     return {};
   }
 
+  Result<WebConfig> load_web_config(TlsFiles& tls) const {
+    const std::string& file = in.options.web_config_file;
+    WebConfig config =
+        TRY(parse_web_config(TRY_IN(read_file(file, 1u << 20), "read web configuration"), file));
+    auto pem = [&](const std::string& path, const std::string& text) -> Result<std::string> {
+      if (path.empty()) return text;
+      fs::path whole = fs::path(file).parent_path() / path;  // as it stands where it is absolute
+      return read_file(whole, 1u << 20);
+    };
+    tls.certificate = TRY(pem(config.cert_file, config.cert));
+    tls.key = TRY(pem(config.key_file, config.key));
+    if (config.verify_clients) tls.client_ca = TRY(pem(config.client_ca_file, config.client_ca));
+    tls.client_required = config.require_clients;
+    tls.tls13_only = config.tls13_only;
+    return config;
+  }
+
+  // The file counts as it is at each request; a broken one is logged and the last good one stays.
+  void check_web_config() {
+    const std::string& file = in.options.web_config_file;
+    if (file.empty()) return;
+    // Certificates are files of their own: their names are known from the last good configuration.
+    std::string now = stamp(file);
+    for (const std::string& path : {web.cert_file, web.key_file, web.client_ca_file})
+      if (!path.empty()) now += stamp(fs::path(file).parent_path() / path);
+    if (now == web_stamp) return;
+    web_stamp = now;
+    TlsFiles tls;
+    auto loaded = load_web_config(tls);
+    if (loaded && loaded->tls != web.tls)
+      loaded = fail(Code::kInvalid, "'" + file + "': TLS is turned on and off by a restart only");
+    if (loaded && loaded->tls) {
+      if (auto set = server->set_tls(std::move(tls)); !set) loaded = fail(set.error());
+    }
+    if (!loaded) return log::error("the web configuration stays as it was: " + loaded.error().text());
+    web = std::move(*loaded);
+  }
+
+  static std::string stamp(const fs::path& path) {
+    std::error_code error;
+    auto time = fs::last_write_time(path, error).time_since_epoch().count();
+    return std::to_string(time) + ":" + std::to_string(fs::file_size(path, error)) + ";";
+  }
+
   Result<> listen() {
     HttpServerOptions options;
+    if (!in.options.web_config_file.empty()) {
+      TlsFiles tls;
+      web = TRY(load_web_config(tls));
+      for (const std::string& note : web.notes) log::warn(note);
+      if (web.tls) options.tls = std::move(tls);
+    }
     options.header_timeout = in.options.read_timeout();
     auto handler = [this](HttpRequest request, std::shared_ptr<HttpResponder> responder) {
       handle(request, std::move(responder));
@@ -489,6 +561,10 @@ struct Exporter::Impl {
   bool reloading = false;
 
   std::unique_ptr<HttpServer> server;
+  WebConfig web;
+  std::string web_stamp;
+  RateLimit rate;
+  std::map<std::string, bool> seen_users;
   std::unique_ptr<DirWatch> file_watch;
   std::unique_ptr<kube::Informer> config_map;
   Handle debounce, file_timer, timer;

@@ -278,6 +278,47 @@ TEST_F(telemetry_exporter, case32_configmap_volume_swap) {
   EXPECT_FALSE(has(text, "DCGM_FI_DEV_GPU_TEMP"));
 }
 
+TEST_F(telemetry_exporter, case35_users_and_tls) {
+  options_.web_config_file = dir_.path() / "web.yml";
+  const char* users =
+      "basic_auth_users: {alice: $2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW}\n"
+      "http_server_config: {headers: {X-Frame-Options: deny}}\n";
+  ASSERT_TRUE(write_file_atomic(options_.web_config_file, users));
+  ASSERT_TRUE(start());
+  auto refused = get("/health");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 401);
+  EXPECT_TRUE(refused->headers["WWW-Authenticate"].starts_with("Basic"));
+  EXPECT_EQ(refused->headers["X-Frame-Options"], "deny");
+  // A broken file changes nothing; a good one counts at once.
+  ASSERT_TRUE(write_file_atomic(options_.web_config_file, "basic_auth_usrs: {}\n"));
+  EXPECT_EQ(get("/health")->status, 401);
+  ASSERT_TRUE(write_file_atomic(options_.web_config_file, "rate_limit: {interval: 0s}\n"));
+  EXPECT_EQ(get("/health")->status, 200);
+
+  ASSERT_TRUE(write_file_atomic(options_.web_config_file,
+                                "tls_server_config: {cert_file: " SOURCE_ROOT "/tests/kube/data/server.crt, "
+                                "key_file: " SOURCE_ROOT "/tests/kube/data/server.key}\n"));
+  ASSERT_TRUE(start());
+  auto plain = get("/health");
+  ASSERT_TRUE(plain) << plain.error().text();
+  EXPECT_EQ(plain->status, 400);
+  ASSERT_TRUE(write_file_atomic(options_.web_config_file, "tls_server_cfg: {}\n"));
+  EXPECT_FALSE(start());
+}
+
+TEST_F(telemetry_exporter, case30_health_of_a_reload) {
+  ASSERT_TRUE(start());
+  page_with([](const std::string& t) { return has(t, "DCGM_FI_DEV_GPU_TEMP{"); });
+  exporter_->reload();
+  auto health = get("/health");  // the reading that ends the reload may be done by now
+  EXPECT_EQ(health->status, 200);
+  EXPECT_EQ(health->headers["X-Registry-Available"], "true");
+  auto verbose = get("/health?verbose");
+  EXPECT_TRUE(has(verbose->body, "\"backend\":\"nvml\"") && has(verbose->body, "\"gpus\":2"))
+      << verbose->body;
+}
+
 TEST_F(telemetry_exporter, case33_repartitioned_while_running) {
   partition(19, 7);  // 1g.18gb
   ASSERT_TRUE(start());

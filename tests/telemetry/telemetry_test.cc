@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "telemetry/counters.h"
 #include "telemetry/jobs.h"
 #include "telemetry/options.h"
@@ -14,6 +15,7 @@
 #include "telemetry/read_health.h"
 #include "telemetry/reader.h"
 #include "telemetry/selector.h"
+#include "telemetry/web_config.h"
 
 namespace gpuop::telemetry {
 namespace {
@@ -326,6 +328,46 @@ TEST(telemetry, case29b_other_watches) {
   EXPECT_EQ(verdicts["NVLINK"].state, 20);
   EXPECT_EQ(verdicts["PCIE"].state, 0);
   EXPECT_EQ(health_error_text(424242), "DCGM_FR_UNKNOWN(424242)");
+}
+
+TEST(telemetry, case35_web_configuration) {
+  auto error = [](const char* text) {
+    auto config = parse_web_config(text, "w.yml");
+    return config ? "" : config.error().text();
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_TRUE(has(error("tls_server_cofig: {}"), "did you mean 'tls_server_config'"));
+  EXPECT_TRUE(has(error("tls_server_config: {cert_file: a}"), "belong together"));
+  EXPECT_TRUE(
+      has(error("tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAnyClientCert}"),
+          "not offered"));
+  EXPECT_TRUE(has(error("tls_server_config: {cert_file: a, key_file: b, client_auth_type: "
+                        "RequireAndVerifyClientCert}"),
+                  "needs client_ca"));
+  EXPECT_TRUE(has(error("basic_auth_users: {alice: plain}"), "bcrypt"));
+  auto config = parse_web_config(
+      "basic_auth_users:\n  alice: "
+      "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n"
+      "rate_limit: {interval: 1s, burst: 2}\n",
+      "w.yml");
+  ASSERT_TRUE(config) << config.error().text();
+  RateLimit rate;
+  EXPECT_TRUE(rate.allow(*config, 10s) && rate.allow(*config, 10s));
+  EXPECT_FALSE(rate.allow(*config, 10s));
+  EXPECT_TRUE(rate.allow(*config, 11s));
+  HttpRequest request;
+  std::map<std::string, bool> seen;
+  EXPECT_FALSE(authorized(*config, request, seen));
+  request.headers["Authorization"] = "Basic " + base64_encode("alice:wrong");
+  EXPECT_FALSE(authorized(*config, request, seen));
+  request.headers["Authorization"] = "Basic " + base64_encode("bob:secret");
+  EXPECT_FALSE(authorized(*config, request, seen));
+  request.headers["Authorization"] = "Basic " + base64_encode("alice:secret");
+  EXPECT_TRUE(authorized(*config, request, seen));
+  EXPECT_TRUE(authorized(*config, request, seen));  // this time remembered
+  EXPECT_EQ(seen.size(), 1u);
+  request.headers["Authorization"] = "Basic !";
+  EXPECT_FALSE(authorized(*config, request, seen));
 }
 
 TEST(telemetry, case36_configuration_file) {
