@@ -11,7 +11,7 @@ namespace gpuop::cluster {
 namespace {
 
 // A text in Go's double quotes, as downward files show labels.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (unsigned char c : text) {
     switch (c) {
@@ -49,7 +49,7 @@ std::string format_map(const JsonObject& map) {
   std::string out;
   for (const auto& [key, value] : sorted) {
     if (!out.empty()) out += '\n';
-    out += key + "=" + quoted(value);
+    out += key + "=" + in_quotes(value);
   }
   return out;
 }

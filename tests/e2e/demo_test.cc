@@ -1,0 +1,268 @@
+// The demo end to end: real programs, real kubectl. Needs root, as the demo does.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <random>
+#include <set>
+
+#include "base/files.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/yaml.h"
+#include "cluster/fleet/supervisor.h"
+#include "fleet/chain.h"
+#include "kube/config.h"
+#include "kube/informer.h"
+#include "kube/object.h"
+#include "operator/apply.h"
+
+namespace gpuop {
+namespace {
+
+const std::string kGpuctl = BUILD_ROOT "/bin/gpuctl";
+
+std::vector<std::string> environment() {
+  return {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+          "HOME=" + env_or("HOME", "/root"), "TMPDIR=" + env_or("TMPDIR", "/tmp")};
+}
+
+ExitState run(std::vector<std::string> argv, Duration limit, const std::string& input = "") {
+  Command command{std::move(argv), environment()};
+  command.input = input;
+  auto result = run_command(command, limit);
+  if (!result) {
+    ExitState failed;
+    failed.code = -1;
+    failed.err = result.error().text();
+    return failed;
+  }
+  return std::move(*result);
+}
+
+// A demo that was kept, with its own folder; ended with the object.
+class KeptDemo {
+ public:
+  explicit KeptDemo(std::vector<std::string> more = {}) {
+    std::vector<std::string> argv{kGpuctl, "demo", "--keep", "--state-dir", state()};
+    argv.insert(argv.end(), more.begin(), more.end());
+    demo = run(argv, 4min);
+  }
+  ~KeptDemo() { run({kGpuctl, "demo", "--stop", "--state-dir", state()}, 1min); }
+  std::string state() const { return (dir.path() / "fleet").string(); }
+  std::string kubeconfig() const { return state() + "/kubeconfig"; }
+  ExitState kubectl(std::vector<std::string> args, const std::string& input = "",
+                    Duration limit = 30s) const {
+    args.insert(args.begin(), {env_or("GPUOP_KUBECTL", "kubectl"), "--kubeconfig", kubeconfig()});
+    return run(std::move(args), limit, input);
+  }
+
+  TempDir dir;
+  ExitState demo;
+};
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Watches the chain of a kept demo.
+class Watch {
+ public:
+  explicit Watch(const std::string& kubeconfig) {
+    client = std::move(*kube::make_client(loop, *kube::load_kubeconfig({kubeconfig})));
+    const auto informer = [this](const kube::Resource& type, std::string ns) {
+      kube::InformerOptions options;
+      options.ns = std::move(ns);
+      options.keep = {"*"};
+      auto made = std::make_unique<kube::Informer>(*client, type, options);
+      made->start();
+      return made;
+    };
+    policies = informer(kube::kClusterPolicies, "");
+    nodes = informer(kube::kNodes, "");
+    pods = informer(kube::kPods, "gpu-operator");
+  }
+  static fleet::Objects all(const kube::Informer& informer) {
+    fleet::Objects out;
+    informer.for_each([&out](const auto& object) { out.push_back(object); });
+    return out;
+  }
+  fleet::ClusterChain chain() const { return fleet::cluster_chain(all(*policies), all(*nodes), all(*pods)); }
+
+  Loop loop;
+  std::unique_ptr<kube::Client> client;
+  std::unique_ptr<kube::Informer> policies, nodes, pods;
+};
+
+TEST(e2e, demo_brings_every_gpu_node_up_and_leaves_nothing_behind) {
+  TempDir scratch;
+  Command command{{kGpuctl, "demo"}, environment()};
+  command.env.back() = "TMPDIR=" + scratch.path().string();
+  const auto result = run_command(command, 4min);
+  ASSERT_TRUE(result) << result.error().text();
+  EXPECT_EQ(result->code, 0) << result->out << result->err;
+  for (const char* part :
+       {"a100: READY", "h200: READY", "l4: READY", "Pod one-gpu (asks for one whole GPU): Succeeded on node",
+        "Pod shared-gpu (asks for a share of a GPU): Succeeded on node l4", "Test PASSED",
+        "Pod too-many-gpus (asks for 9 GPUs on one node): Pending: 0/4 nodes are available",
+        "Insufficient nvidia.com/gpu", "ClusterPolicy cluster-policy: ready"}) {
+    EXPECT_TRUE(contains(result->out, part)) << "missing: " << part << "\n" << result->out << result->err;
+  }
+  EXPECT_TRUE(list_dir(scratch.path())->empty());
+  // Nothing that was started is left: its programs name the folder on their command line.
+  for (const auto& entry : *list_dir("/proc")) {
+    if (!parse_int(entry)) continue;
+    const auto words = read_file("/proc/" + entry + "/cmdline");
+    if (words) EXPECT_FALSE(contains(*words, scratch.path().string())) << *words;
+  }
+  EXPECT_FALSE(contains(*read_file("/proc/self/mounts"), scratch.path().string()));
+}
+
+TEST(e2e, kubectl_finds_what_a_user_expects) {
+  KeptDemo demo;
+  ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+  EXPECT_TRUE(contains(demo.demo.out, "KUBECONFIG=" + demo.kubeconfig()));
+
+  const auto got = demo.kubectl({"get", "nodes,pods,clusterpolicy", "-A"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  for (const char* part : {"node/a100", "pod/nvidia-device-plugin-daemonset-",
+                           "clusterpolicy.nvidia.com/cluster-policy   ready"}) {
+    EXPECT_TRUE(contains(got.out, part)) << got.out;
+  }
+  const auto described = demo.kubectl({"describe", "node", "a100"});
+  EXPECT_EQ(described.code, 0) << described.err;
+  EXPECT_TRUE(contains(described.out, "nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB")) << described.out;
+  EXPECT_TRUE(contains(described.out, "Allocated resources"));
+  const auto logs = demo.kubectl({"logs", "one-gpu"});
+  EXPECT_TRUE(contains(logs.out, "Test PASSED")) << logs.out << logs.err;
+  const auto status = run({kGpuctl, "status", "--kubeconfig", demo.kubeconfig()}, 30s);
+  EXPECT_EQ(status.code, 0) << status.out << status.err;
+  EXPECT_TRUE(contains(status.out, "8 × NVIDIA-H200")) << status.out;
+
+  // An edited policy: GPU feature discovery goes away.
+  const Json live = *parse_json(demo.kubectl({"get", "clusterpolicy", "cluster-policy", "-o", "json"}).out);
+  Json edited = JsonObject{{"apiVersion", "nvidia.com/v1"},
+                           {"kind", "ClusterPolicy"},
+                           {"metadata", JsonObject{{"name", "cluster-policy"}}},
+                           {"spec", *find(live, {"spec"})}};
+  set(edited, {"spec", "gfd", "enabled"}, false);
+  const auto applied = demo.kubectl({"apply", "-f", "-"}, to_yaml(edited));
+  EXPECT_EQ(applied.code, 0) << applied.err;
+  EXPECT_TRUE(contains(applied.out, "clusterpolicy.nvidia.com/cluster-policy configured")) << applied.out;
+  EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "wait", "--for=delete", "daemonset/gpu-feature-discovery",
+                          "--timeout=20s"})
+                .code,
+            0);
+
+  // Without its policy the stack goes.
+  EXPECT_EQ(demo.kubectl({"delete", "clusterpolicy", "cluster-policy"}).code, 0);
+  EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "wait", "--for=delete",
+                          "daemonset/nvidia-device-plugin-daemonset", "--timeout=20s"})
+                .code,
+            0);
+  EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "wait", "--for=delete", "pod", "-l",
+                          "app=nvidia-operator-validator", "--timeout=40s"},
+                         "", 60s)
+                .code,
+            0);
+}
+
+TEST(e2e, policies_of_the_upstream_chart_are_created_as_they_are) {
+  KeptDemo demo({"--fleet", SOURCE_ROOT "/tests/e2e/bare.yaml", "--timeout", "1s"});
+  ASSERT_TRUE(file_exists(demo.kubeconfig())) << demo.demo.err;
+  ASSERT_EQ(demo.kubectl({"delete", "clusterpolicy", "--all"}).code, 0);
+  int seen = 0;
+  for (const auto& name : *list_dir(SOURCE_ROOT "/tests/policy/data")) {
+    if (!name.ends_with(".yaml")) continue;
+    const std::string text = *read_file(fs::path(SOURCE_ROOT "/tests/policy/data") / name);
+    const auto documents = parse_yaml(text, name);
+    ASSERT_TRUE(documents) << documents.error().text();
+    for (const auto& document : *documents) {
+      if (get_string(document.value, {"kind"}) != "ClusterPolicy") continue;
+      const auto created = demo.kubectl({"create", "-f", "-"}, to_yaml(document.value));
+      EXPECT_EQ(created.code, 0) << name << ": " << created.err;
+      const std::string policy(kube::name_of(document.value));
+      const auto live = parse_json(demo.kubectl({"get", "clusterpolicy", policy, "-o", "json"}).out);
+      ASSERT_TRUE(live) << name;
+      EXPECT_TRUE(op::covers(*find(*live, {"spec"}), *find(document.value, {"spec"}))) << name;
+      EXPECT_EQ(demo.kubectl({"delete", "clusterpolicy", policy}).code, 0);
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, 10);
+}
+
+TEST(e2e, fifty_kills_end_in_the_same_ready_state) {
+  KeptDemo demo;
+  ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+  Watch watch(demo.kubeconfig());
+  ASSERT_TRUE(watch.loop.run_until([&] { return watch.chain().ready(); }, 30s));
+  const auto before = watch.chain();
+  std::mt19937 random(20261129);
+  std::map<std::string, int> killed;
+  for (int i = 0; i < 50; ++i) {
+    auto processes = cluster::list_fleet_processes(demo.state());
+    ASSERT_TRUE(processes) << processes.error().text();
+    std::erase_if(*processes,
+                  [](const auto& p) { return p.role == "supervisor" || p.role == "control-plane"; });
+    // The order of /proc is not ours; by what they are, equal seeds mean equal victims.
+    std::sort(processes->begin(), processes->end(), [](const auto& a, const auto& b) {
+      return std::tie(a.role, a.node, a.container, a.program, a.pid) <
+             std::tie(b.role, b.node, b.container, b.program, b.pid);
+    });
+    ASSERT_FALSE(processes->empty());
+    const auto& victim = (*processes)[random() % processes->size()];
+    ::kill(victim.pid, SIGKILL);
+    ++killed[victim.role + (victim.program.empty() ? "" : "/" + victim.program)];
+    watch.loop.run_for(std::chrono::milliseconds(random() % 300));
+  }
+  // Settled: ready, and no pod still on its way.
+  const auto settled = [&] {
+    if (!watch.chain().ready()) return false;
+    bool calm = true;
+    watch.pods->for_each([&](const auto& pod) {
+      const auto phase = get_string(*pod, {"status", "phase"});
+      const Json* ready = kube::condition(*pod, "Ready");
+      calm = calm && (phase == "Succeeded" || (ready && get_string(*ready, {"status"}) == "True"));
+    });
+    return calm;
+  };
+  std::string what;
+  for (const auto& [name, count] : killed) what += name + " × " + std::to_string(count) + ", ";
+  EXPECT_TRUE(watch.loop.run_until(settled, 4min)) << what << "\n" << fleet::render(watch.chain());
+  const auto after = watch.chain();
+  ASSERT_EQ(after.nodes.size(), before.nodes.size());
+  for (std::size_t i = 0; i < after.nodes.size(); ++i)
+    EXPECT_EQ(after.nodes[i], before.nodes[i]) << after.nodes[i].name;
+  EXPECT_EQ(after.policy_state, "ready");
+}
+
+TEST(e2e, bad_input_is_one_clear_error_before_anything_starts) {
+  TempDir dir;
+  const auto demo = [&](const std::string& flag, const std::string& text) {
+    EXPECT_TRUE(write_file_atomic(dir.path() / "f.yaml", text));
+    return run({kGpuctl, "demo", flag, (dir.path() / "f.yaml").string()}, 20s);
+  };
+  auto result = demo("--fleet", "nodes:\n  - name: a\n    gpus: {modle: H200, count: 1}\n");
+  EXPECT_NE(result.code, 0);
+  EXPECT_TRUE(contains(result.err, "line 3") && contains(result.err, "modle") &&
+              contains(result.err, "'model'"))
+      << result.err;
+  result = demo("--policy",
+                "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: p}\nspec:\n  operator: "
+                "{}\n  daemonsets: {}\n"
+                "  driver: {}\n  toolkit: {}\n  devicePlugin: {}\n  dcgmExporter: {}\n  dcgm: {}\n  "
+                "nodeStatusExporter: {}\n  gfd: {}\n"
+                "  mig: {strategy: mixd}\n");
+  EXPECT_NE(result.code, 0);
+  EXPECT_TRUE(contains(result.err, "spec.mig.strategy") && contains(result.err, "'mixed'")) << result.err;
+  result = run({kGpuctl, "demo", "--flet", "x"}, 20s);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(contains(result.err, "--fleet")) << result.err;
+  result = run({kGpuctl, "stauts"}, 20s);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(contains(result.err, "'status'")) << result.err;
+}
+
+}  // namespace
+}  // namespace gpuop
