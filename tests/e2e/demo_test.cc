@@ -113,7 +113,7 @@ TEST(e2e, demo_brings_every_gpu_node_up_and_leaves_nothing_behind) {
   for (const auto& entry : *list_dir("/proc")) {
     if (!parse_int(entry)) continue;
     const auto words = read_file("/proc/" + entry + "/cmdline");
-    if (words) EXPECT_FALSE(contains(*words, scratch.path().string())) << *words;
+    EXPECT_FALSE(words && contains(*words, scratch.path().string())) << *words;
   }
   EXPECT_FALSE(contains(*read_file("/proc/self/mounts"), scratch.path().string()));
 }
