@@ -1,19 +1,10 @@
 // The demo end to end: real programs, real kubectl. Needs root, as the demo does.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <random>
-#include <set>
 
 #include "base/files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/yaml.h"
-#include "cluster/fleet/supervisor.h"
-#include "fleet/chain.h"
-#include "kube/config.h"
-#include "kube/informer.h"
 #include "kube/object.h"
 #include "operator/apply.h"
 
@@ -65,36 +56,7 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Watches the chain of a kept demo.
-class Watch {
- public:
-  explicit Watch(const std::string& kubeconfig) {
-    client = std::move(*kube::make_client(loop, *kube::load_kubeconfig({kubeconfig})));
-    const auto informer = [this](const kube::Resource& type, std::string ns) {
-      kube::InformerOptions options;
-      options.ns = std::move(ns);
-      options.keep = {"*"};
-      auto made = std::make_unique<kube::Informer>(*client, type, options);
-      made->start();
-      return made;
-    };
-    policies = informer(kube::kClusterPolicies, "");
-    nodes = informer(kube::kNodes, "");
-    pods = informer(kube::kPods, "gpu-operator");
-  }
-  static fleet::Objects all(const kube::Informer& informer) {
-    fleet::Objects out;
-    informer.for_each([&out](const auto& object) { out.push_back(object); });
-    return out;
-  }
-  fleet::ClusterChain chain() const { return fleet::cluster_chain(all(*policies), all(*nodes), all(*pods)); }
-
-  Loop loop;
-  std::unique_ptr<kube::Client> client;
-  std::unique_ptr<kube::Informer> policies, nodes, pods;
-};
-
-TEST(e2e, demo_brings_every_gpu_node_up_and_leaves_nothing_behind) {
+TEST(demo, demo_brings_every_gpu_node_up_and_leaves_nothing_behind) {
   TempDir scratch;
   Command command{{kGpuctl, "demo"}, environment()};
   command.env.back() = "TMPDIR=" + scratch.path().string();
@@ -118,7 +80,7 @@ TEST(e2e, demo_brings_every_gpu_node_up_and_leaves_nothing_behind) {
   EXPECT_FALSE(contains(*read_file("/proc/self/mounts"), scratch.path().string()));
 }
 
-TEST(e2e, kubectl_finds_what_a_user_expects) {
+TEST(demo, kubectl_finds_what_a_user_expects) {
   KeptDemo demo;
   ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
   EXPECT_TRUE(contains(demo.demo.out, "KUBECONFIG=" + demo.kubeconfig()));
@@ -167,7 +129,7 @@ TEST(e2e, kubectl_finds_what_a_user_expects) {
             0);
 }
 
-TEST(e2e, policies_of_the_upstream_chart_are_created_as_they_are) {
+TEST(demo, policies_of_the_upstream_chart_are_created_as_they_are) {
   KeptDemo demo({"--fleet", SOURCE_ROOT "/tests/e2e/bare.yaml", "--timeout", "1s"});
   ASSERT_TRUE(file_exists(demo.kubeconfig())) << demo.demo.err;
   ASSERT_EQ(demo.kubectl({"delete", "clusterpolicy", "--all"}).code, 0);
@@ -192,52 +154,7 @@ TEST(e2e, policies_of_the_upstream_chart_are_created_as_they_are) {
   EXPECT_EQ(seen, 10);
 }
 
-TEST(e2e, fifty_kills_end_in_the_same_ready_state) {
-  KeptDemo demo;
-  ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
-  Watch watch(demo.kubeconfig());
-  ASSERT_TRUE(watch.loop.run_until([&] { return watch.chain().ready(); }, 30s));
-  const auto before = watch.chain();
-  std::mt19937 random(20261129);
-  std::map<std::string, int> killed;
-  for (int i = 0; i < 50; ++i) {
-    auto processes = cluster::list_fleet_processes(demo.state());
-    ASSERT_TRUE(processes) << processes.error().text();
-    std::erase_if(*processes,
-                  [](const auto& p) { return p.role == "supervisor" || p.role == "control-plane"; });
-    // The order of /proc is not ours; by what they are, equal seeds mean equal victims.
-    std::sort(processes->begin(), processes->end(), [](const auto& a, const auto& b) {
-      return std::tie(a.role, a.node, a.container, a.program, a.pid) <
-             std::tie(b.role, b.node, b.container, b.program, b.pid);
-    });
-    ASSERT_FALSE(processes->empty());
-    const auto& victim = (*processes)[random() % processes->size()];
-    ::kill(victim.pid, SIGKILL);
-    ++killed[victim.role + (victim.program.empty() ? "" : "/" + victim.program)];
-    watch.loop.run_for(std::chrono::milliseconds(random() % 300));
-  }
-  // Settled: ready, and no pod still on its way.
-  const auto settled = [&] {
-    if (!watch.chain().ready()) return false;
-    bool calm = true;
-    watch.pods->for_each([&](const auto& pod) {
-      const auto phase = get_string(*pod, {"status", "phase"});
-      const Json* ready = kube::condition(*pod, "Ready");
-      calm = calm && (phase == "Succeeded" || (ready && get_string(*ready, {"status"}) == "True"));
-    });
-    return calm;
-  };
-  std::string what;
-  for (const auto& [name, count] : killed) what += name + " × " + std::to_string(count) + ", ";
-  EXPECT_TRUE(watch.loop.run_until(settled, 4min)) << what << "\n" << fleet::render(watch.chain());
-  const auto after = watch.chain();
-  ASSERT_EQ(after.nodes.size(), before.nodes.size());
-  for (std::size_t i = 0; i < after.nodes.size(); ++i)
-    EXPECT_EQ(after.nodes[i], before.nodes[i]) << after.nodes[i].name;
-  EXPECT_EQ(after.policy_state, "ready");
-}
-
-TEST(e2e, bad_input_is_one_clear_error_before_anything_starts) {
+TEST(demo, bad_input_is_one_clear_error_before_anything_starts) {
   TempDir dir;
   const auto demo = [&](const std::string& flag, const std::string& text) {
     EXPECT_TRUE(write_file_atomic(dir.path() / "f.yaml", text));
