@@ -100,7 +100,9 @@ TEST_F(supervisor, nodes_become_ready_run_pods_and_everything_comes_back) {
 
   // Whatever is killed comes back; the container runs on.
   pid_t container = 0;
-  for (const auto& info : *list_fleet_processes(options_.state_dir)) {
+  const auto processes = list_fleet_processes(options_.state_dir);
+  ASSERT_TRUE(processes);
+  for (const auto& info : *processes) {
     if (info.role == "container" && info.container == "default/p/c") container = info.pid;
   }
   ASSERT_GT(container, 0);

@@ -72,7 +72,9 @@ TEST(demo, demo_brings_every_gpu_node_up_and_leaves_nothing_behind) {
   }
   EXPECT_TRUE(list_dir(scratch.path())->empty());
   // Nothing that was started is left: its programs name the folder on their command line.
-  for (const auto& entry : *list_dir("/proc")) {
+  const auto entries = list_dir("/proc");
+  ASSERT_TRUE(entries);
+  for (const auto& entry : *entries) {
     if (!parse_int(entry)) continue;
     const auto words = read_file("/proc/" + entry + "/cmdline");
     EXPECT_FALSE(words && contains(*words, scratch.path().string())) << *words;
@@ -102,7 +104,9 @@ TEST(demo, kubectl_finds_what_a_user_expects) {
   EXPECT_TRUE(contains(status.out, "8 × NVIDIA-H200")) << status.out;
 
   // An edited policy: GPU feature discovery goes away.
-  const Json live = *parse_json(demo.kubectl({"get", "clusterpolicy", "cluster-policy", "-o", "json"}).out);
+  const auto stored = parse_json(demo.kubectl({"get", "clusterpolicy", "cluster-policy", "-o", "json"}).out);
+  ASSERT_TRUE(stored) << stored.error().text();
+  const Json& live = *stored;
   Json edited = JsonObject{{"apiVersion", "nvidia.com/v1"},
                            {"kind", "ClusterPolicy"},
                            {"metadata", JsonObject{{"name", "cluster-policy"}}},
@@ -134,7 +138,9 @@ TEST(demo, policies_of_the_upstream_chart_are_created_as_they_are) {
   ASSERT_TRUE(file_exists(demo.kubeconfig())) << demo.demo.err;
   ASSERT_EQ(demo.kubectl({"delete", "clusterpolicy", "--all"}).code, 0);
   int seen = 0;
-  for (const auto& name : *list_dir(SOURCE_ROOT "/tests/policy/data")) {
+  const auto names = list_dir(SOURCE_ROOT "/tests/policy/data");
+  ASSERT_TRUE(names);
+  for (const auto& name : *names) {
     if (!name.ends_with(".yaml")) continue;
     const std::string text = *read_file(fs::path(SOURCE_ROOT "/tests/policy/data") / name);
     const auto documents = parse_yaml(text, name);
