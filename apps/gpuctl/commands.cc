@@ -5,6 +5,7 @@ namespace gpuop {
 std::span<const GpuctlCommand> gpuctl_commands() {
   static constexpr GpuctlCommand kTable[] = {
       {"demo", "run a simulated fleet from bare nodes to schedulable GPUs", demo_main},
+      {"sim", "make the hardware of simulated nodes fail or recover", sim_main},
       {"status", "how far each node has come, and what it waits for", status_main},
       {"sim-supervisor", "", sim_supervisor_main},
       {"sim-control-plane", "", sim_control_plane_main},

@@ -17,6 +17,7 @@ struct GpuctlCommand {
 std::span<const GpuctlCommand> gpuctl_commands();
 
 int demo_main(int argc, char** argv);
+int sim_main(int argc, char** argv);
 int status_main(int argc, char** argv);
 // Parts of the simulator.
 int sim_supervisor_main(int argc, char** argv);
