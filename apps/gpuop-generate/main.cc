@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   for (const gpuop::policy::GeneratedFile& file : gpuop::policy::generated_files()) {
     gpuop::fs::path path = root / file.path;
     gpuop::Result<> made = gpuop::make_dirs(path.parent_path());
-    gpuop::Result<bool> written = made ? gpuop::write_file_atomic(path, file.content) : gpuop::fail(made.error());
+    gpuop::Result<bool> written =
+        made ? gpuop::write_file_atomic(path, file.content) : gpuop::fail(made.error());
     if (!written) {
       std::fprintf(stderr, "gpuop-generate: %s\n", written.error().text().c_str());
       return 1;

@@ -52,8 +52,12 @@ bool has(const Json& root, Keys keys);
 // Makes every object on the way; a non-object on the way is replaced.
 Json& ensure(Json& root, Keys keys);
 void set(Json& root, Keys keys, Json value);
-inline void set(Json& root, Keys keys, std::string_view text) { set(root, keys, Json(text)); }
-inline void set(Json& root, Keys keys, const char* text) { set(root, keys, Json(text)); }
+inline void set(Json& root, Keys keys, std::string_view text) {
+  set(root, keys, Json(text));
+}
+inline void set(Json& root, Keys keys, const char* text) {
+  set(root, keys, Json(text));
+}
 // Removes the last key; order of the others stays. False when it was absent.
 bool remove(Json& root, Keys keys);
 

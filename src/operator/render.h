@@ -118,8 +118,9 @@ struct State {
 };
 
 struct Plan {
-  std::vector<State> states;          // in the order of operator.md §3.1
-  std::vector<std::string> warnings;  // what works but should be looked at, e.g. a start-up delay that costs time
+  std::vector<State> states;  // in the order of operator.md §3.1
+  std::vector<std::string>
+      warnings;  // what works but should be looked at, e.g. a start-up delay that costs time
 };
 
 // Renders every state. `policy` must have passed policy::check().

@@ -25,7 +25,8 @@ WorkloadOptions workload_options(std::string node, std::string ns);
 
 enum class Workload { kCuda, kPlugin };
 
-// The pod; `owner`: the DaemonSet nvidia-operator-validator, whose owners and tolerations it gets. `resource`: for kPlugin, what it asks for. Pure.
+// The pod; `owner`: the DaemonSet nvidia-operator-validator, whose owners and tolerations it gets.
+// `resource`: for kPlugin, what it asks for. Pure.
 Json workload_pod(Workload which, const WorkloadOptions& options, const Json& owner,
                   std::string_view resource);
 

@@ -1,5 +1,5 @@
-// Answers of one A100-SXM4-40GB with MIG on and one 1g.10gb device; a second GPU that is lost. Only what the tests
-// of the binding need. Layouts are written out by offset, apart from the binding's own declarations.
+// Answers of one A100-SXM4-40GB with MIG on and one 1g.10gb device; a second GPU that is lost. Only what the
+// tests of the binding need. Layouts are written out by offset, apart from the binding's own declarations.
 #include <stdint.h>
 #include <string.h>
 
@@ -7,14 +7,28 @@
 #define LOST 15
 
 static int inits;
-int small_nvml_inits(void) { return inits; }
+int small_nvml_inits(void) {
+  return inits;
+}
 
-int nvmlInit_v2(void) { return ++inits, OK; }
-int nvmlShutdown(void) { return --inits, OK; }
-const char* nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : code == 3 ? "Not Supported" : "other"; }
-int nvmlSystemGetDriverVersion(char* out, unsigned size) { return strncpy(out, "580.95.05", size), OK; }
-int nvmlSystemGetCudaDriverVersion(int* out) { return *out = 13000, OK; }
-int nvmlDeviceGetCount_v2(unsigned* out) { return *out = 2, OK; }
+int nvmlInit_v2(void) {
+  return ++inits, OK;
+}
+int nvmlShutdown(void) {
+  return --inits, OK;
+}
+const char* nvmlErrorString(int code) {
+  return code == LOST ? "GPU is lost" : code == 3 ? "Not Supported" : "other";
+}
+int nvmlSystemGetDriverVersion(char* out, unsigned size) {
+  return strncpy(out, "580.95.05", size), OK;
+}
+int nvmlSystemGetCudaDriverVersion(int* out) {
+  return *out = 13000, OK;
+}
+int nvmlDeviceGetCount_v2(unsigned* out) {
+  return *out = 2, OK;
+}
 
 static void* const gpu = (void*)0x10;
 static void* const mig = (void*)0x20;
@@ -29,7 +43,9 @@ int nvmlDeviceGetName(void* device, char* out, unsigned size) {
 int nvmlDeviceGetUUID(void* device, char* out, unsigned size) {
   return strncpy(out, device == gpu ? "GPU-1" : "MIG-1", size), OK;
 }
-int nvmlDeviceGetMinorNumber(void* device, unsigned* out) { return (void)device, *out = 1, OK; }
+int nvmlDeviceGetMinorNumber(void* device, unsigned* out) {
+  return (void)device, *out = 1, OK;
+}
 int nvmlDeviceGetPciInfo_v3(void* device, unsigned char* out) {
   (void)device;
   memset(out, 0, 68);
@@ -49,15 +65,21 @@ int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
 int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
   return (void)device, *current = 1, *pending = 1, OK;
 }
-int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned* out) { return (void)device, *out = 7, OK; }
+int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned* out) {
+  return (void)device, *out = 7, OK;
+}
 int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** out) {
   (void)device;
   if (index == 1) return 2;
   if (index != 0) return 6;
   return *out = mig, OK;
 }
-int nvmlDeviceGetGpuInstanceId(void* device, unsigned* out) { return (void)device, *out = 3, OK; }
-int nvmlDeviceGetComputeInstanceId(void* device, unsigned* out) { return (void)device, *out = 0, OK; }
+int nvmlDeviceGetGpuInstanceId(void* device, unsigned* out) {
+  return (void)device, *out = 3, OK;
+}
+int nvmlDeviceGetComputeInstanceId(void* device, unsigned* out) {
+  return (void)device, *out = 0, OK;
+}
 int nvmlDeviceGetAttributes_v2(void* device, unsigned char* out) {
   (void)device;
   memset(out, 0, 40);

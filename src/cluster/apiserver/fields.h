@@ -57,7 +57,8 @@ struct FieldChanges {
 FieldChanges compare(const Json& old, const Json& now, const Form& form);
 // `applied` over `live`.
 Json merge_by_form(const Json& live, const Json& applied, const Form& form);
-// Takes `doomed` out of `value`; an item goes whole, with what nobody owns in it, unless `kept` has part of it.
+// Takes `doomed` out of `value`; an item goes whole, with what nobody owns in it, unless `kept` has part of
+// it.
 void remove_fields(Json& value, const FieldSet& doomed, const FieldSet& kept, const Form& form);
 
 }  // namespace gpuop::cluster::api

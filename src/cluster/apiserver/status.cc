@@ -89,13 +89,14 @@ Refusal forbidden(const ResourceType& type, std::string_view name, std::string_v
   return about(403, "Forbidden", what + " is forbidden: " + std::string(why), type, name);
 }
 Refusal conflict(const ResourceType& type, std::string_view name, std::string_view why) {
-  return about(
-      409, "Conflict",
-      "Operation cannot be fulfilled on " + type.qualified() + " " + in_quotes(name) + ": " + std::string(why),
-      type, name);
+  return about(409, "Conflict",
+               "Operation cannot be fulfilled on " + type.qualified() + " " + in_quotes(name) + ": " +
+                   std::string(why),
+               type, name);
 }
 Refusal already_exists(const ResourceType& type, std::string_view name) {
-  return about(409, "AlreadyExists", type.qualified() + " " + in_quotes(name) + " already exists", type, name);
+  return about(409, "AlreadyExists", type.qualified() + " " + in_quotes(name) + " already exists", type,
+               name);
 }
 Refusal stale(const ResourceType& type, std::string_view name) {
   return conflict(

@@ -23,7 +23,7 @@ struct NodeRuntimeOptions {
   std::string launcher = "/usr/bin/runc";  // gpuop-runc
   std::string kernel_root;                 // tree of kernel facts; empty: containers see none
   std::string version = "containerd://2.1.0";
-  std::string node_name;                        // on the command lines of shims, for who looks at them
+  std::string node_name;  // on the command lines of shims, for who looks at them
   ImageTable images;
 };
 
