@@ -1,8 +1,8 @@
 #include "shim/toml.h"
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <sstream>
+#include "base/toml_library.h"
 
 namespace gpuop {
 

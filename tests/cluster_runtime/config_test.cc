@@ -76,6 +76,9 @@ TEST(containerd_config, errors_are_containerds) {
   };
   EXPECT_NE(error("version = 4").find("equal to or less than `3`, got `4`"), std::string::npos);
   EXPECT_NE(error("a = [").find("line 1"), std::string::npos);
+  EXPECT_NE(error("[*x]").find("malformed TOML"), std::string::npos);
+  EXPECT_NE(error("a\xEF\xBB\xBE = 1").find("load '"), std::string::npos)
+      << "a character that toml++ stumbles over";
   EXPECT_NE(
       error(
           "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\ndefault_runtime_name = \"x\"")

@@ -2,11 +2,11 @@
 
 #include <glob.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <set>
 
 #include "base/files.h"
+#include "base/toml_library.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -103,6 +103,8 @@ Result<Json> parse_toml(std::string_view text, std::string_view file) {
                                     std::to_string(error.source().begin.line) + ", column " +
                                     std::to_string(error.source().begin.column) + ": " +
                                     std::string(error.description()));
+  } catch (const std::exception& error) {
+    return fail(Code::kInvalid, "load '" + std::string(file) + "': " + error.what());
   }
 }
 
