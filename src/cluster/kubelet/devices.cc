@@ -72,7 +72,7 @@ void DeviceManager::load() {
   }
 }
 
-void DeviceManager::add_plugin(const std::string& name, std::shared_ptr<DevicePlugin> plugin) {
+void DeviceManager::add_plugin(const std::string& name, const std::shared_ptr<DevicePlugin>& plugin) {
   auto& resource = resources_[name];
   if (!resource) resource = std::make_unique<Resource>();
   if (resource->plugin) resource->plugin->stop();
@@ -160,13 +160,13 @@ void DeviceManager::step(std::shared_ptr<Admission> admission) {
     if (held == nullptr) return choose(std::move(admission));
     const auto ids = held->flat();
     if (static_cast<std::int64_t>(ids.size()) != request.count) {
-      return finish(std::move(admission),
+      return finish(admission,
                     fail(Code::kConflict, "pod changed the number of " + request.resource + " devices"));
     }
     if (request.reusable) admission->reusable[request.resource] = ids;
     ++admission->next;
   }
-  finish(std::move(admission), {});
+  finish(admission, {});
 }
 
 std::set<std::string> DeviceManager::in_use(const std::string& resource) const {
@@ -195,7 +195,7 @@ void DeviceManager::choose(std::shared_ptr<Admission> admission) {
   const auto count = static_cast<std::size_t>(request.count);
   if (!resource.plugin || available.size() < count) {
     const std::size_t free = resource.plugin ? available.size() : 0;
-    return finish(std::move(admission),
+    return finish(admission,
                   fail(Code::kUnavailable, "requested number of devices unavailable for " + request.resource +
                                                ". Requested: " + std::to_string(count) +
                                                ", Available: " + std::to_string(free)));
@@ -228,8 +228,7 @@ void DeviceManager::allocate(std::shared_ptr<Admission> admission, std::vector<s
   const Request& request = admission->requests[admission->next];
   const auto plugin = resources_[request.resource]->plugin;
   if (!plugin) {
-    return finish(std::move(admission),
-                  fail(Code::kUnavailable, "the plugin of " + request.resource + " is gone"));
+    return finish(admission, fail(Code::kUnavailable, "the plugin of " + request.resource + " is gone"));
   }
   std::weak_ptr<bool> alive = alive_;
   plugin->allocate(ids, [this, alive, admission, ids](Result<DeviceAnswer> answer) {
@@ -255,7 +254,7 @@ void DeviceManager::allocate(std::shared_ptr<Admission> admission, std::vector<s
   });
 }
 
-void DeviceManager::finish(std::shared_ptr<Admission> admission, Result<> how) {
+void DeviceManager::finish(const std::shared_ptr<Admission>& admission, Result<> how) {
   if (current_ == admission) current_ = nullptr;
   if (how && !admission->cancelled && !admission->made.empty()) {
     for (auto& grant : admission->made) grants_.push_back(std::move(grant));

@@ -92,7 +92,7 @@ class DeviceManager {
   // Reads the checkpoint. A broken one is named in the log and set aside as empty, as the kubelet does.
   void load();
   // Takes the place of an earlier plugin of that resource.
-  void add_plugin(const std::string& resource, std::shared_ptr<DevicePlugin> plugin);
+  void add_plugin(const std::string& resource, const std::shared_ptr<DevicePlugin>& plugin);
 
   // Whether a plugin serves, or served, the resource.
   bool manages(const std::string& resource) const;
@@ -123,7 +123,7 @@ class DeviceManager {
   void step(std::shared_ptr<Admission> admission);
   void choose(std::shared_ptr<Admission> admission);
   void allocate(std::shared_ptr<Admission> admission, std::vector<std::string> ids);
-  void finish(std::shared_ptr<Admission> admission, Result<> how);
+  void finish(const std::shared_ptr<Admission>& admission, Result<> how);
   std::set<std::string> in_use(const std::string& resource) const;
   void save();
   void note_change();

@@ -93,7 +93,7 @@ struct Kubelet::Impl {
           DeviceSockets::create(loop, machine_path(options.kubelet_dir),
                                 [this](const std::string& resource, std::shared_ptr<DevicePlugin> plugin) {
                                   log::info("device plugin registered", {{"resource", resource}});
-                                  devices.add_plugin(resource, std::move(plugin));
+                                  devices.add_plugin(resource, plugin);
                                 }));
     }
     if (options.serve_http) {
@@ -409,7 +409,7 @@ std::uint16_t Kubelet::http_port() const {
 }
 
 void Kubelet::add_plugin(const std::string& resource, std::shared_ptr<DevicePlugin> plugin) {
-  impl_->devices.add_plugin(resource, std::move(plugin));
+  impl_->devices.add_plugin(resource, plugin);
 }
 
 std::size_t Kubelet::pods() const {

@@ -33,7 +33,7 @@ struct LogOptions {
 // its rest. Keeps count of limit_bytes.
 class LogCutter {
  public:
-  explicit LogCutter(LogOptions options) : options_(std::move(options)) {}
+  explicit LogCutter(const LogOptions& options) : options_(options) {}
   std::string feed(std::string_view raw);
   bool full() const { return left_ && *left_ <= 0; }
 

@@ -52,7 +52,7 @@ void PodWorker::exited(Container& container) {
 std::string PodWorker::read_termination(const Container& container) const {
   if (!context_.on_disk()) return {};
   const ContainerInfo& info = *container.current;
-  const std::string text = file_tail(termination_path(container.name, info.attempt), 4096);
+  std::string text = file_tail(termination_path(container.name, info.attempt), 4096);
   if (!text.empty()) return text;
   const bool from_log =
       get_string(spec_of(container.name), {"terminationMessagePolicy"}) == "FallbackToLogsOnError";

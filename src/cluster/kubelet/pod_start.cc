@@ -21,7 +21,7 @@ bool is_latest(const std::string& image) {
 }
 
 std::string pull_policy(const Json& spec, const std::string& image) {
-  const std::string policy = str(get_string(spec, {"imagePullPolicy"}));
+  std::string policy = str(get_string(spec, {"imagePullPolicy"}));
   if (!policy.empty()) return policy;
   return is_latest(image) ? "Always" : "IfNotPresent";
 }
@@ -254,7 +254,7 @@ void PodWorker::start_failed(Container& container, const std::string& reason, co
   schedule_sync();
 }
 
-void PodWorker::start_answered(Container& container, ContainerSpec spec, Result<std::string> id) {
+void PodWorker::start_answered(Container& container, const ContainerSpec& spec, Result<std::string> id) {
   if (!id) {
     const Code code = id.error().code();
     if (code == Code::kUnavailable) {

@@ -108,7 +108,7 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   Result<ContainerSpec> container_spec(const Container& container, const Json& spec);
   void add_devices(ContainerSpec& out) const;
   Result<> add_hosts_file(ContainerSpec& out, const Json& spec);
-  void start_answered(Container& container, ContainerSpec spec, Result<std::string> id);
+  void start_answered(Container& container, const ContainerSpec& spec, Result<std::string> id);
   void started(Container& container);
   void begin_probes(Container& container);
   void start_failed(Container& container, const std::string& reason, const std::string& message,

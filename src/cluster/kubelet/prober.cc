@@ -70,7 +70,7 @@ Handle run_action(KubeletContext& context, const Json& action, const Json& conta
     std::vector<std::string> argv;
     for (const Json& word : get_array(*exec, {"command"})) argv.emplace_back(as_text(word));
     return guarded(
-        [&](auto answered) {
+        [&](const auto& answered) {
           context.runtime.exec(id, argv, limit, [answered, limit](Result<ExitState> state) {
             if (!state && state.error().code() == Code::kTimeout) {
               answered(fail(Code::kTimeout, "command timed out after " + format_go_duration(limit)));
@@ -89,14 +89,15 @@ Handle run_action(KubeletContext& context, const Json& action, const Json& conta
   if (has(action, {"httpGet"}) || has(action, {"tcpSocket"})) {
     const NetProbe probe = net_probe_of(context, action, container, limit);
     if (context.net_probe) return context.net_probe(probe, std::move(done));
-    return guarded([&](auto answered) { context.loop.post([answered] { answered({}); }); }, std::move(done));
+    return guarded([&](const auto& answered) { context.loop.post([answered] { answered({}); }); },
+                   std::move(done));
   }
   if (const Json* sleep = find(action, {"sleep"})) {
     const Duration length = std::chrono::seconds(get_int(*sleep, {"seconds"}));
     return context.loop.after(std::min(length, limit), [done = std::move(done)] { done({}); });
   }
   return guarded(
-      [&](auto answered) {
+      [&](const auto& answered) {
         context.loop.post([answered] {
           answered(
               fail(Code::kUnsupported, "only exec, httpGet, tcpSocket and sleep are offered by this node"));

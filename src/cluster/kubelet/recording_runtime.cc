@@ -36,6 +36,7 @@ void RecordingRuntime::note(std::string call) {
 
 std::vector<SandboxSpec> RecordingRuntime::sandboxes() const {
   std::vector<SandboxSpec> out;
+  out.reserve(sandboxes_.size());
   for (const auto& [uid, spec] : sandboxes_) out.push_back(spec);
   return out;
 }
@@ -228,6 +229,7 @@ void RecordingRuntime::list(Done<std::vector<ContainerInfo>> done) {
   later([this, done] {
     if (away_) return done(away());
     std::vector<ContainerInfo> out;
+    out.reserve(containers_.size());
     for (const auto& [id, container] : containers_) out.push_back(container->info);
     done(std::move(out));
   });
