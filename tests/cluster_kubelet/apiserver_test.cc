@@ -19,12 +19,12 @@ class Cluster {
   ~Cluster() { kubelet.reset(); }
   void pass(Duration span) { loop->run_for(span); }
   Json get(const kube::Resource& type, const std::string& name, const std::string& ns = "default") {
-    auto answer = kube::await(*loop, [&](auto done) { return client->get(type, ns, name, done); });
+    auto answer = kube::await(*loop, [&](auto done) { return client->get(type, ns, name, std::move(done)); });
     return answer ? *answer : Json();
   }
   void create(const kube::Resource& type, const std::string& text, const std::string& ns = "default") {
-    auto answer =
-        kube::await(*loop, [&](auto done) { return client->create(type, ns, yaml(text), {}, done); });
+    auto answer = kube::await(
+        *loop, [&](auto done) { return client->create(type, ns, yaml(text), {}, std::move(done)); });
     ASSERT_TRUE(answer) << answer.error().message;
   }
   std::string phase(const std::string& name) {
@@ -75,8 +75,8 @@ spec:
   const fs::path token = c.dir.path() / "var/lib/kubelet/pods" / str(kube::uid_of(pod)) /
                          "volumes/kubernetes.io~projected/t/token";
   EXPECT_EQ(split(read_file(token).value_or(""), '.').size(), 3u);
-  auto gone = kube::await(*c.loop,
-                          [&](auto done) { return c.client->remove(kube::kPods, "default", "p", {}, done); });
+  auto gone = kube::await(
+      *c.loop, [&](auto done) { return c.client->remove(kube::kPods, "default", "p", {}, std::move(done)); });
   ASSERT_TRUE(gone) << gone.error().message;
   c.pass(1s);
   EXPECT_TRUE(c.get(kube::kPods, "p").is_null());

@@ -117,6 +117,7 @@ TEST(cluster_kubelet, plugins_behind_sockets) {
   ASSERT_TRUE(make_dirs(dir));
   // A socket that a dead plugin left goes, so that plugins notice the new kubelet.
   const int left = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_GE(left, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof address.sun_path, "%s", (dir / "old.sock").c_str());
@@ -195,7 +196,7 @@ TEST(cluster_kubelet, probes_over_sockets) {
       });
   ASSERT_TRUE(server);
   const NetProber probe = make_net_prober(loop, "");
-  auto ask = [&](NetProbe what) {
+  auto ask = [&](const NetProbe& what) {
     std::optional<Result<>> answer;
     const Handle handle = probe(what, [&](Result<> how) { answer = std::move(how); });
     EXPECT_TRUE(loop.run_until([&] { return answer.has_value(); }, 5s));
@@ -241,7 +242,8 @@ TEST(cluster_kubelet, probes_of_a_nodes_own_network) {
     address.sin_family = AF_INET;
     address.sin_port = htons(9400);
     ::inet_pton(AF_INET, "127.0.1.7", &address.sin_addr);
-    const bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+    const bool listens = listener >= 0 &&
+                         ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
                          ::listen(listener, 4) == 0;
     ready.set_value({static_cast<int>(::gettid()), listens ? 9400 : 0});
     over.get_future().wait();

@@ -202,7 +202,7 @@ void DeviceManager::choose(std::shared_ptr<Admission> admission) {
   }
   if (!resource.plugin->preferred_available() || must.size() == count) {
     available.resize(count);
-    return allocate(std::move(admission), std::move(available));
+    return allocate(admission, available);
   }
   std::weak_ptr<bool> alive = alive_;
   resource.plugin->preferred(
@@ -220,11 +220,12 @@ void DeviceManager::choose(std::shared_ptr<Admission> admission) {
         };
         for (const std::string& id : *answer) take(id);
         for (const std::string& id : available) take(id);
-        allocate(admission, std::move(chosen));
+        allocate(admission, chosen);
       });
 }
 
-void DeviceManager::allocate(std::shared_ptr<Admission> admission, std::vector<std::string> ids) {
+void DeviceManager::allocate(const std::shared_ptr<Admission>& admission,
+                             const std::vector<std::string>& ids) {
   const Request& request = admission->requests[admission->next];
   const auto plugin = resources_[request.resource]->plugin;
   if (!plugin) {

@@ -122,7 +122,7 @@ class DeviceManager {
   void next_admission();
   void step(std::shared_ptr<Admission> admission);
   void choose(std::shared_ptr<Admission> admission);
-  void allocate(std::shared_ptr<Admission> admission, std::vector<std::string> ids);
+  void allocate(const std::shared_ptr<Admission>& admission, const std::vector<std::string>& ids);
   void finish(const std::shared_ptr<Admission>& admission, Result<> how);
   std::set<std::string> in_use(const std::string& resource) const;
   void save();

@@ -89,12 +89,12 @@ struct Kubelet::Impl {
     }
     devices.load();
     if (options.serve_devices) {
-      sockets = TRY(
-          DeviceSockets::create(loop, machine_path(options.kubelet_dir),
-                                [this](const std::string& resource, std::shared_ptr<DevicePlugin> plugin) {
-                                  log::info("device plugin registered", {{"resource", resource}});
-                                  devices.add_plugin(resource, plugin);
-                                }));
+      sockets = TRY(DeviceSockets::create(
+          loop, machine_path(options.kubelet_dir),
+          [this](const std::string& resource, const std::shared_ptr<DevicePlugin>& plugin) {
+            log::info("device plugin registered", {{"resource", resource}});
+            devices.add_plugin(resource, plugin);
+          }));
     }
     if (options.serve_http) {
       HttpEndpointFacts facts;
@@ -408,7 +408,7 @@ std::uint16_t Kubelet::http_port() const {
   return impl_ && impl_->http ? impl_->http->port() : 0;
 }
 
-void Kubelet::add_plugin(const std::string& resource, std::shared_ptr<DevicePlugin> plugin) {
+void Kubelet::add_plugin(const std::string& resource, const std::shared_ptr<DevicePlugin>& plugin) {
   impl_->devices.add_plugin(resource, plugin);
 }
 

@@ -80,7 +80,7 @@ class Kubelet {
   // Where HTTPS is served; 0 when it is not.
   std::uint16_t http_port() const;
   // A plugin of this process, in place of one behind a socket (hollow nodes, tests).
-  void add_plugin(const std::string& resource, std::shared_ptr<DevicePlugin> plugin);
+  void add_plugin(const std::string& resource, const std::shared_ptr<DevicePlugin>& plugin);
   // Pods that are being looked after.
   std::size_t pods() const;
   struct Impl;
