@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "base/files.h"
 #include "base/http_server.h"
 #include "base/log.h"
 #include "base/loop.h"
@@ -27,6 +28,7 @@ struct Arguments {
   std::string renew_deadline = "0s";
   std::string kubeconfig;
   std::string assets = "/opt/gpu-operator/assets";
+  std::string nfd_master_config = "/etc/kubernetes/node-feature-discovery/nfd-master.conf";
   bool devel = false;
   std::string encoder = "json";
   std::string log_level = "info";
@@ -121,6 +123,13 @@ Result<int> run(const Arguments& arguments) {
   op::Controller controller(loop, *client, std::move(options), metrics);
   features::MasterOptions master_options;
   master_options.ns = ns;
+  std::vector<std::string> warnings;
+  if (const auto text = read_file(arguments.nfd_master_config)) {
+    TRY(features::merge_master_config(master_options, *text, arguments.nfd_master_config, warnings));
+  } else if (text.error().code() != Code::kNotFound) {
+    return fail(text.error());
+  }
+  for (const auto& warning : warnings) log::warn(warning, {{"file", arguments.nfd_master_config}});
   features::Master master(loop, *client, master_options);
   int code = 0;
   std::unique_ptr<kube::LeaderElector> elector;
@@ -202,6 +211,9 @@ int main(int argc, char** argv) {
   app.add_option("--kubeconfig", arguments.kubeconfig,
                  "Cluster to work on (default: KUBECONFIG, else the pod's own)");
   app.add_option("--assets", arguments.assets, "Folder of the operand manifests")->capture_default_str();
+  app.add_option("--nfd-master-config", arguments.nfd_master_config,
+                 "Configuration of node feature discovery's master; need not exist")
+      ->capture_default_str();
   app.add_flag("--zap-devel", arguments.devel, "Log as text, with debug lines");
   app.add_option("--zap-encoder", arguments.encoder, "json or console")
       ->check(CLI::IsMember({"json", "console"}))

@@ -6,6 +6,10 @@
 #include "policy/crds.h"
 
 int main(int argc, char** argv) {
+  if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+    std::fputs("usage: gpuop-generate [DIR]\n", stderr);
+    return 2;
+  }
   gpuop::fs::path root = argc > 1 ? argv[1] : ".";
   for (const gpuop::policy::GeneratedFile& file : gpuop::policy::generated_files()) {
     gpuop::fs::path path = root / file.path;

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "features/master.h"
 
 namespace gpuop::features {
 namespace {
@@ -168,6 +169,36 @@ Result<> merge_config(WorkerConfig& config, std::string_view text, std::string_v
   }
   if (no_owner_refs) config.owner_refs.clear();
   config.owner_refs = TRY(check_owner_refs(config.owner_refs));
+  return {};
+}
+
+Result<> merge_master_config(MasterOptions& options, std::string_view text, std::string_view file,
+                             std::vector<std::string>& warnings) {
+  if (trim(text).empty()) return {};
+  const auto document = parse_yaml(text, file);
+  if (!document) return fail(document.error().in("failed to parse config file"));
+  if (document->empty()) return {};
+  const auto texts = [](std::vector<std::string>& into) {
+    return [&into](const Json& value, const std::string& path) -> Result<> {
+      into = TRY(text_list(value, path));
+      return {};
+    };
+  };
+  const Setters restrictions{
+      {"removalgraceperiod", [&](const Json& value, const std::string& path) -> Result<> {
+         options.removal_grace = TRY(duration_value(value, path));
+         return {};
+       }}};
+  const Setters top{{"extralabelns", texts(options.extra_label_ns)},
+                    {"denylabelns", texts(options.deny_label_ns)},
+                    {"restrictions", [&](const Json& value, const std::string& path) {
+                       return walk(value, path, restrictions, {"removalGracePeriod"}, warnings);
+                     }}};
+  if (auto walked =
+          walk(document->front().value, "", top, {"extraLabelNs", "denyLabelNs", "restrictions"}, warnings);
+      !walked) {
+    return fail(walked.error().in("failed to parse config file: '" + std::string(file) + "'"));
+  }
   return {};
 }
 

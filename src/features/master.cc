@@ -269,7 +269,7 @@ struct Master::Impl {
     const Json patch = label_patch(change, get_string(*node, {"metadata", "resourceVersion"}));
     client
         .patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {},
-               [this, name, done](kube::ApiResult<> result) {
+               [name, done](kube::ApiResult<> result) {
                  if (result)
                    log::info("node labelled by feature discovery", {{"node", name}});
                  else if (result.error().conflict())

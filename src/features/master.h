@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/loop.h"
+#include "base/result.h"
 #include "kube/client.h"
 
 namespace gpuop::features {
@@ -20,6 +21,12 @@ struct MasterOptions {
   std::vector<std::string> deny_label_ns;  // exact, or "*suffix"
   Duration removal_grace = 5min;           // a NodeFeature that vanished while its node stays
 };
+
+// Merges nfd-master.conf (§5.1) over `options`: extraLabelNs, denyLabelNs and
+// restrictions.removalGracePeriod; the other keys of upstream's are named in `warnings` as without effect.
+// kInvalid: "failed to parse config file: …".
+Result<> merge_master_config(MasterOptions& options, std::string_view text, std::string_view file,
+                             std::vector<std::string>& warnings);
 
 // Labels that the NodeFeatures of one node ask for, with the accepted ones only; `rejected` names the others.
 // Objects must be in merge order (order_features). Pure.

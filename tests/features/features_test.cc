@@ -204,6 +204,18 @@ TEST(features, unknown_configuration_keys_are_named_once) {
   EXPECT_NE(config.warnings[0].find("'sleepInterval'"), std::string::npos);
 }
 
+TEST(features, master_configuration) {
+  MasterOptions options;
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(merge_master_config(
+      options, "extraLabelNs: [a.com]\ndenyLabelNs: [\"*.b.com\"]\nenableTaint: true\n", "m.conf", warnings));
+  EXPECT_EQ(options.extra_label_ns, std::vector<std::string>{"a.com"});
+  EXPECT_EQ(options.deny_label_ns, std::vector<std::string>{"*.b.com"});
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("enableTaint"), std::string::npos);
+  EXPECT_FALSE(merge_master_config(options, "extraLabelNs: 5", "m.conf", warnings));
+}
+
 TEST(features, case16_owner_references) {
   EXPECT_EQ(*check_owner_refs({"ds", "node"}), (std::vector<std::string>{"node", "ds"}));
   EXPECT_EQ(check_owner_refs({"pod", "pod"}).error().text(), "duplicate owner reference source \"pod\"");
