@@ -85,8 +85,10 @@ Result<> run(const Arguments& arguments, const CLI::App& app) {
     client = TRY(kube::make_client(loop, TRY(kube::find_config(arguments.kubeconfig)), client_options));
   }
   Result<> outcome;
+  bool finished = false;
   features::Worker worker(loop, client.get(), std::move(options), [&](Result<> result) {
     outcome = std::move(result);
+    finished = true;
     loop.stop();
   });
   HttpServerOptions http;
@@ -108,7 +110,7 @@ Result<> run(const Arguments& arguments, const CLI::App& app) {
   }
   Handle signals = on_signals(loop, {SIGTERM, SIGINT}, [&loop](int) { loop.stop(); });
   TRY(worker.start());
-  loop.run();
+  if (!finished) loop.run();
   return outcome;
 }
 

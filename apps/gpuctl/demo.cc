@@ -140,6 +140,7 @@ class Progress {
   }
 
   void summary() const {
+    if (gpu_ready_.empty()) return;
     std::printf("\nTime from node Ready to validated and schedulable GPUs:\n");
     for (const auto& [name, at] : gpu_ready_) {
       const auto from = node_ready_.find(name);
@@ -241,6 +242,7 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
 
 Result<int> run(const Arguments& arguments) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
+  if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
   if (::geteuid() != 0) {
     return fail(Code::kPermission,
                 "a simulated node needs namespaces and mounts of its own: run this as root");

@@ -172,8 +172,15 @@ void Applier::write(const std::shared_ptr<Pass>& pass, const std::string& state,
       const std::string doing =
           (what == Write::kCreate ? "create " : "replace ") + ref.kind + " '" + ref.name + "'";
       pass->report.errors.emplace(state, result.error().error(doing).text());
-    } else if (result) {
-      written_[ref] = std::make_shared<const Json>(std::move(*result));
+    } else if (raced) {
+      pass->report.raced = true;
+      written_.erase(ref);
+    } else {
+      // The watch may have been quicker than the answer; then there is nothing to remember.
+      const auto seen = cache_.live(ref);
+      if (!seen || version_of(*seen) < version_of(*result)) {
+        written_[ref] = std::make_shared<const Json>(std::move(*result));
+      }
       log::info(what == Write::kCreate ? "created" : "replaced", {{"kind", ref.kind}, {"name", ref.name}});
     }
     if (--pass->open == 0) wave(pass);

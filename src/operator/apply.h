@@ -27,6 +27,7 @@ class Applier {
   struct Report {
     std::map<std::string, std::string> errors;  // state name to its first error
     int writes = 0;
+    bool raced = false;  // somebody was faster with an object: another pass is due
   };
   // Carries out `plan`: first what DaemonSets stand on, all at once, then the DaemonSets. A state whose
   // object is refused keeps its error and the others go on. One pass at a time; `done` is called once.

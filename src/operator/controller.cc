@@ -293,7 +293,8 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
     const auto states = report(*plan, applied);
     const ClusterView seen = view();
     metrics.set_has_nfd_labels(seen.has_feature_labels);
-    finish(live, outcome_of(states, seen), std::move(notes), !applied.errors.empty(), std::move(done));
+    finish(live, outcome_of(states, seen), std::move(notes), !applied.errors.empty() || applied.raced,
+           std::move(done));
   });
 }
 

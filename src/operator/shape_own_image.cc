@@ -111,7 +111,10 @@ void shape_own_image(const View& view, Json& daemonset) {
     if (!container || !ours(*container)) continue;
     bool scripted = is_shell(*container);
     set_command(*container, {entry.command[0], entry.command[1]});
-    if (scripted) remove(*container, {"args"});
+    // A script goes; arguments that the user gave in its place are the program's.
+    const std::string_view given = first_arg(*container);
+    if (scripted && (given == "/bin/entrypoint.sh" || given.find(' ') != std::string_view::npos))
+      remove(*container, {"args"});
     if (!entry.script_volume.empty()) {
       drop_mounts(*container, entry.script_volume);
       drop_volume(pod, entry.script_volume);

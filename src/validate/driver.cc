@@ -72,6 +72,17 @@ Result<FoundDriver> find_container_driver(const DriverPaths& paths, bool managed
                                         (paths.status_dir / ".driver-ctr-ready").string() +
                                         "' is not there yet");
   }
+  // A driver container that was replaced leaves this container with a mount of the old one's files, which
+  // nothing in here can change: the host's view shows it, and a new container gets the new mount.
+  struct stat ours{};
+  struct stat hosts{};
+  const fs::path on_host = paths.host / fs::path(paths.install_dir).relative_path();
+  if (::stat(paths.install_dir_ctr.c_str(), &ours) == 0 && ::stat(on_host.c_str(), &hosts) == 0 &&
+      (ours.st_dev != hosts.st_dev || ours.st_ino != hosts.st_ino)) {
+    return fail(Code::kConflict,
+                "look for the driver: '" + paths.install_dir_ctr.string() +
+                    "' is a mount of a driver container that is gone; this container has to start anew");
+  }
   const Root root = TRY_IN(Root::open(paths.install_dir_ctr), "look for the driver");
   const fs::path library = TRY(hardware::find_library(root, "libnvidia-ml.so.1"));
   const fs::path program = TRY(hardware::find_program(root, "nvidia-smi"));

@@ -241,6 +241,7 @@ Result<> retry(Loop& loop, const std::vector<fs::path>& dirs, Duration interval,
     changed = false;
     const auto result = attempt();
     if (result) return {};
+    if (result.error().code() == Code::kConflict) return fail(result.error());  // no change in here helps
     if (told != result.error().text()) {
       told = result.error().text();
       log::info("waiting", {{"reason", told}});

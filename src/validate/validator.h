@@ -39,7 +39,8 @@ Result<> check_options(const ValidatorOptions& options);
 // the loop was stopped meanwhile.
 Result<> run(Loop& loop, const ValidatorOptions& options);
 
-// Runs `attempt` until it succeeds: at once, whenever something changes in `dirs`, and every `interval`.
+// Runs `attempt` until it succeeds, or fails with kConflict: at once, whenever something changes in `dirs`,
+// and every `interval`.
 Result<> retry(Loop& loop, const std::vector<std::filesystem::path>& dirs, Duration interval,
                const std::function<Result<>()>& attempt);
 

@@ -130,6 +130,12 @@ Result<std::unique_ptr<FleetProcess>> FleetProcess::start(Loop& loop, FleetOptio
   if (options.program.empty()) options.program = self_path();
   options.state_dir = fs::absolute(options.state_dir);
   options.install_tree = fs::absolute(options.install_tree);
+  // The folder is removed at the end: it must hold nothing but what a fleet put there.
+  if (auto there = list_dir(options.state_dir);
+      there && !there->empty() && !file_exists(options.state_dir / "fleet.json")) {
+    return fail(Code::kExists, "start a fleet: '" + options.state_dir.string() +
+                                   "': holds files that are not a fleet's; name a new or an empty folder");
+  }
   TRY(make_dirs(options.state_dir / "log"));
   TRY(make_dirs(options.state_dir / "nodes"));
   if (read_supervisor(options.state_dir).alive()) {
@@ -183,6 +189,11 @@ Result<FleetStatus> read_fleet_status(const fs::path& state_dir) {
 Result<> stop_fleet(const fs::path& state_dir) {
   Supervisor supervisor = read_supervisor(state_dir);
   if (!supervisor.alive()) {
+    // What a fleet left that was killed.
+    if (file_exists(state_dir / "fleet.json")) {
+      remove_state(state_dir);
+      return {};
+    }
     return fail(Code::kNotFound, "stop a fleet: '" + state_dir.string() + "': none runs there");
   }
   end_supervisor(supervisor.pid);
