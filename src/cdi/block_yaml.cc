@@ -121,6 +121,8 @@ class Reader {
   static std::optional<Json> plain(std::string_view text) {
     static constexpr std::string_view kSpecial = "[]{}&*!|>%@`?,#:\"'";
     if (kSpecial.find(text.front()) != std::string_view::npos || text.back() == ':') return std::nullopt;
+    // Blanks at the end do not count, and control characters are the general reader's business.
+    if (text.back() == ' ' || text.find('\t') != std::string_view::npos) return std::nullopt;
     if (text.find(": ") != std::string_view::npos || text.find(" #") != std::string_view::npos)
       return std::nullopt;
     char first = text.front();
@@ -130,10 +132,10 @@ class Reader {
     if (text == "false") return Json(false);
     if (text == "null" || text == "~") return Json(nullptr);
     // Other spellings of these words, and of infinity, are for the general reader.
-    if (text.size() <= 5 &&
-        (first == 'T' || first == 'F' || first == 'N' || first == 'n' || first == 't' || first == 'f')) {
-      static constexpr std::string_view kWords[] = {"True", "TRUE", "False", "FALSE", "Null",
-                                                    "NULL", "nan",  "NaN",   "NAN"};
+    if (text.size() <= 5) {
+      static constexpr std::string_view kWords[] = {"True", "TRUE", "False", "FALSE", "Null", "NULL", "nan",
+                                                    "NaN",  "NAN",  "yes",   "Yes",   "YES",  "no",   "No",
+                                                    "NO",   "on",   "On",    "ON",    "off",  "Off",  "OFF"};
       for (auto word : kWords) {
         if (text == word) return std::nullopt;
       }
