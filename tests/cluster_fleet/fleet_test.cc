@@ -58,6 +58,11 @@ TEST(cluster_fleet, os_tags_drop_the_minor_version_where_driver_images_do) {
   EXPECT_EQ(tag("sl-micro6.1"), "sl-micro6.1");
 }
 
+TEST(cluster_fleet, labels_that_no_api_server_takes_are_refused) {
+  EXPECT_NE(error("nodes:\n  - name: a\n    labels: {\"bad key!\": v}\n").find("line 3"), std::string::npos);
+  EXPECT_NE(error("nodes:\n  - name: a\n    labels: {zone: \"a b\"}\n").find("'a b'"), std::string::npos);
+}
+
 TEST(cluster_fleet, what_is_unknown_is_named_with_line_and_the_near_word) {
   EXPECT_EQ(error("nodes:\n  - name: a\n    kernal: x\n"),
             "read fleet 'f.yaml': line 3: nodes[0].kernal: unknown key (did you mean 'kernel'?)");

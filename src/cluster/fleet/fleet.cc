@@ -146,8 +146,13 @@ Result<> read_labels(const Place& place, FleetNode& node) {
   if (place.has("labels")) {
     Place labels = place.child("labels", place.at("labels"));
     if (!place.at("labels").is_object()) return labels.wrong("", "must be a map");
-    for (const auto& [key, value] : place.at("labels").get_object())
-      node.labels[str(key)] = TRY(labels.text(key, ""));
+    for (const auto& [key, value] : place.at("labels").get_object()) {
+      std::string text = TRY(labels.text(key, ""));
+      if (!kube::is_label_key(key)) return labels.wrong(key, "is not a valid label key");
+      if (!kube::is_label_value(text))
+        return labels.wrong(key, "must be a valid label value; got '" + text + "'");
+      node.labels[str(key)] = std::move(text);
+    }
   }
   if (!place.has("taints")) return {};
   if (!place.at("taints").is_array()) return place.wrong("taints", "must be a list");

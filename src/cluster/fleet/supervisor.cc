@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,6 +86,9 @@ void end_supervisor(pid_t pid) {
   loop.run_until([] { return false; }, 10s);
 }
 
+// Logs, the nodes' own files and the volumes of their pods.
+constexpr std::uint64_t kNeededMib = 64;
+
 void remove_state(const fs::path& dir) {
   std::error_code ignored;
   fs::remove_all(dir, ignored);
@@ -138,6 +142,15 @@ Result<std::unique_ptr<FleetProcess>> FleetProcess::start(Loop& loop, FleetOptio
   }
   TRY(make_dirs(options.state_dir / "log"));
   TRY(make_dirs(options.state_dir / "nodes"));
+  struct statvfs room{};
+  if (::statvfs(options.state_dir.c_str(), &room) == 0) {
+    const auto free_mib = room.f_bavail * room.f_frsize >> 20;
+    if (free_mib < kNeededMib) {
+      return fail(Code::kNoSpace,
+                  "start a fleet: '" + options.state_dir.string() + "': " + std::to_string(free_mib) +
+                      " MiB are free on its file system, " + std::to_string(kNeededMib) + " are needed");
+    }
+  }
   if (read_supervisor(options.state_dir).alive()) {
     return fail(Code::kBusy,
                 "start a fleet: '" + options.state_dir.string() + "': a fleet runs there already");
