@@ -47,13 +47,22 @@ class Watcher {
     reader_ = stub.ListAndWatch(&context_, v1beta1::Empty());
     thread_ = std::thread([this, &loop] {
       v1beta1::ListAndWatchResponse list;
-      while (reader_->Read(&list)) loop.post([this, list] { lists.push_back(list); });
-      loop.post([this] { ended = true; });
+      // What is posted last may run when this object is gone.
+      auto there = there_;
+      while (reader_->Read(&list)) {
+        loop.post([this, there, list] {
+          if (*there) lists.push_back(list);
+        });
+      }
+      loop.post([this, there] {
+        if (*there) ended = true;
+      });
     });
   }
   ~Watcher() {
     context_.TryCancel();
     thread_.join();
+    *there_ = false;
   }
   std::vector<std::string> with(const char* health) const {
     std::vector<std::string> ids;
@@ -67,6 +76,7 @@ class Watcher {
   bool ended = false;
 
  private:
+  std::shared_ptr<bool> there_ = std::make_shared<bool>(true);
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReader<v1beta1::ListAndWatchResponse>> reader_;
   std::thread thread_;
