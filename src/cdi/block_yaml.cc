@@ -119,7 +119,7 @@ class Reader {
   }
 
   static std::optional<Json> plain(std::string_view text) {
-    static constexpr std::string_view kSpecial = "[]{}&*!|>%@`?,#:\"'";
+    static constexpr std::string_view kSpecial = "[]{}&*!|<>=%@`?,#:\"'";
     if (kSpecial.find(text.front()) != std::string_view::npos || text.back() == ':') return std::nullopt;
     // Blanks at the end do not count, and control characters are the general reader's business.
     if (text.back() == ' ' || text.find('\t') != std::string_view::npos) return std::nullopt;
