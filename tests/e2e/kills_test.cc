@@ -68,7 +68,7 @@ TEST_F(e2e, fifty_kills_end_in_the_same_ready_state) {
   EXPECT_GT(killed["container"], 0);
   EXPECT_GT(killed["shim"], 0);
   EXPECT_GT(killed["runtime"] + killed["kubelet"], 0);
-  EXPECT_TRUE(wait([&] { return chain().ready() && settled() && sorted(picture()) == before; }, 120s))
+  EXPECT_TRUE(wait([&] { return chain().ready() && settled() && sorted(picture()) == before; }, 400s))
       << render(chain()) << logs();
 }
 

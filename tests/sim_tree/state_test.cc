@@ -78,7 +78,7 @@ TEST(sim_tree, state_is_whole_whenever_its_writer_is_killed) {
     last = file.read()->seed;
     ASSERT_EQ(file.update([&](State& s) { return stamp(s, last); }), 0);  // the lock went with its holder
   }
-  EXPECT_GT(last, 60u);
+  EXPECT_GE(last, 60u);
 }
 
 TEST(sim_tree, state_with_a_torn_slot_answers_the_other_one) {
