@@ -1,0 +1,147 @@
+{{/* Labels of the objects of this chart. */}}
+{{- define "gpu-operator.labels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+helm.sh/chart: {{ include "gpu-operator.chart" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- with .Chart.AppVersion }}
+app.kubernetes.io/version: {{ . | quote }}
+{{- end }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.operator.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "gpu-operator.chart" -}}
+{{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* What the operator's Deployment selects. */}}
+{{- define "gpu-operator.selector" -}}
+app: gpu-operator
+app.kubernetes.io/component: gpu-operator
+{{- end }}
+
+{{/* REPOSITORY/IMAGE:VERSION of a block (dict "block" "default"), as the operator itself reads it from a policy. */}}
+{{- define "gpu-operator.image" -}}
+{{- $version := toString (default .default .block.version) -}}
+{{- $separator := ternary "@" ":" (hasPrefix "sha256:" $version) -}}
+{{- if and (not .block.repository) (not .block.version) -}}
+{{ required "an image needs repository, image and version, or image alone" .block.image }}
+{{- else -}}
+{{ printf "%s/%s%s%s" .block.repository .block.image $separator $version }}
+{{- end -}}
+{{- end }}
+
+{{/*
+The keys of a values block that the custom resource has, as they are given: dict "block" "keys" (a list) "version" (the
+version where the block leaves it empty; "" for none). What is empty (null, "", [], {}) is left out, false and 0 are not.
+*/}}
+{{- define "gpu-operator.pick" -}}
+{{- $out := dict -}}
+{{- $block := .block -}}
+{{- range $key := .keys -}}
+{{/* hostNetwork=false is the same as nothing said, and older policies have nothing there. */}}
+{{- if and (hasKey $block $key) (not (and (eq $key "hostNetwork") (not (index $block $key)))) -}}
+{{- $value := index $block $key -}}
+{{- if and (eq $key "version") (not (kindIs "invalid" $value)) -}}
+{{- $value = toString $value -}}
+{{- end -}}
+{{- if or (kindIs "bool" $value) (kindIs "float64" $value) (kindIs "int64" $value) (kindIs "int" $value) $value -}}
+{{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .version (has "version" .keys) (not (hasKey $out "version")) -}}
+{{/* An image alone is a whole reference: no version belongs to it. */}}
+{{- if $block.repository -}}{{- $_ := set $out "version" .version -}}{{- end -}}
+{{- end -}}
+{{- toYaml $out -}}
+{{- end }}
+
+{{/* What nearly every operand's block has. */}}
+{{- define "gpu-operator.operandKeys" -}}
+enabled,repository,image,version,imagePullPolicy,imagePullSecrets,resources,args,env,hostNetwork
+{{- end }}
+
+{{/* One operand: dict "block" "root" "more" (further keys, comma-separated; optional) "without" (optional). */}}
+{{- define "gpu-operator.operand" -}}
+{{- $keys := splitList "," (include "gpu-operator.operandKeys" .) -}}
+{{- if .more -}}{{- $keys = concat $keys (splitList "," .more) -}}{{- end -}}
+{{- if .without -}}{{- range splitList "," .without -}}{{- $keys = without $keys . -}}{{- end -}}{{- end -}}
+{{- include "gpu-operator.pick" (dict "block" .block "keys" $keys "version" .root.Chart.AppVersion) -}}
+{{- end }}
+
+{{/* The driver manager of a block. */}}
+{{- define "gpu-operator.driverManager" -}}
+{{- $keys := list "repository" "image" "version" "imagePullPolicy" "imagePullSecrets" "env" -}}
+{{- include "gpu-operator.pick" (dict "block" .block "keys" $keys "version" .root.Chart.AppVersion) -}}
+{{- end }}
+
+{{/* The upgrade policy: the custom resource names podDeletion what the values name gpuPodDeletion. Empty strings go. */}}
+{{- define "gpu-operator.upgradePolicy" -}}
+{{- $out := dict -}}
+{{- range $key, $value := . -}}
+{{- if and (kindIs "map" $value) -}}
+{{- $inner := dict -}}
+{{- range $name, $part := $value -}}
+{{- if not (or (kindIs "invalid" $part) (and (kindIs "string" $part) (eq $part ""))) -}}{{- $_ := set $inner $name $part -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $out (ternary "podDeletion" $key (eq $key "gpuPodDeletion")) $inner -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{/* A number or a percentage: 0 means none at a time, and stays. */}}
+{{- if eq $key "maxUnavailable" -}}
+{{- $_ := set $out $key (ternary $value (int $value) (kindIs "string" $value)) -}}
+{{- else -}}
+{{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $out -}}
+{{- end }}
+
+{{/* Names of the sub-chart's objects, which its own templates derive alike. */}}
+{{- define "gpu-operator.nfdFullname" -}}
+{{- $nfd := index .Values "node-feature-discovery" -}}
+{{- if $nfd.fullnameOverride -}}
+{{ $nfd.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else -}}
+{{- $name := default "node-feature-discovery" $nfd.nameOverride -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* What the hook Jobs' pods share: dict "root" "args". */}}
+{{- define "gpu-operator.hookPod" -}}
+{{- $o := .root.Values.operator -}}
+restartPolicy: OnFailure
+serviceAccountName: {{ .account }}
+{{- with $o.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with $o.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $o.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: {{ .name }}
+    image: {{ include "gpu-operator.image" (dict "block" $o "default" .root.Chart.AppVersion) }}
+    imagePullPolicy: {{ $o.imagePullPolicy | default "IfNotPresent" }}
+    command: [gpu-operator]
+    args: {{ toYaml .args | nindent 6 }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      capabilities:
+        drop: [ALL]
+      readOnlyRootFilesystem: true
+{{- end }}
+
+{{/* dcgmExporter.config.data: the text itself, or a map with the key dcgm-metrics.csv. */}}
+{{- define "gpu-operator.metricsCsv" -}}
+{{- if kindIs "map" . -}}{{ index . "dcgm-metrics.csv" }}{{- else -}}{{ . }}{{- end -}}
+{{- end }}

@@ -1,0 +1,94 @@
+{{/*
+Adds to out.list a line for each key below values that known does not have, with the nearest name beside it.
+dict "values" "path" "known" (key → true, from files/keys.txt) "out".
+*/}}
+{{- define "gpu-operator.unknownKeys" -}}
+{{- $at := . -}}
+{{- range $key, $value := .values -}}
+{{- $path := ternary $key (printf "%s.%s" $at.path $key) (eq $at.path "") -}}
+{{- if not (hasKey $at.known (printf "%s.*" $path)) -}}
+{{- if hasKey $at.known $path -}}
+{{- if kindIs "map" $value -}}
+{{- include "gpu-operator.unknownKeys" (dict "values" $value "path" $path "known" $at.known "out" $at.out) -}}
+{{- end -}}
+{{- else -}}
+{{- $near := include "gpu-operator.nearestKey" (dict "path" $path "known" $at.known) -}}
+{{- $line := ternary $path (printf "%s (did you mean %s?)" $path $near) (eq $near "") -}}
+{{- $_ := set $at.out "list" (append $at.out.list $line) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The pairs of neighbouring letters of a word, as keys of a JSON object; case does not count. */}}
+{{- define "gpu-operator.pairs" -}}
+{{- $letters := splitList "" (lower .) -}}
+{{- $pairs := dict -}}
+{{- range $i, $letter := $letters -}}
+{{- if $i -}}{{- $_ := set $pairs (printf "%s%s" (index $letters (sub $i 1)) $letter) true -}}{{- end -}}
+{{- end -}}
+{{- toJson $pairs -}}
+{{- end }}
+
+{{/* The known key with the same parent that shares most pairs of letters; else one elsewhere whose last part is the same. */}}
+{{- define "gpu-operator.nearestKey" -}}
+{{- $name := last (splitList "." .path) -}}
+{{- $parent := trimSuffix $name .path -}}
+{{- $mine := fromJson (include "gpu-operator.pairs" $name) -}}
+{{- $best := "" -}}{{- $score := 49 -}}{{- $same := "" -}}
+{{- range $candidate, $_ := .known -}}
+{{- $plain := trimSuffix ".*" $candidate -}}
+{{- $word := last (splitList "." $plain) -}}
+{{- if eq $plain (printf "%s%s" $parent $word) -}}
+{{- $theirs := fromJson (include "gpu-operator.pairs" $word) -}}
+{{- $shared := 0 -}}
+{{- range $pair, $_ := $mine -}}{{- if hasKey $theirs $pair -}}{{- $shared = add1 $shared -}}{{- end -}}{{- end -}}
+{{- $likeness := div (mul 200 $shared) (max 1 (add (len $mine) (len $theirs))) -}}
+{{- if gt (int $likeness) (int $score) -}}{{- $score = $likeness -}}{{- $best = $plain -}}{{- end -}}
+{{- else if and (eq (lower $word) (lower $name)) (not $same) (gt (len $name) 5) -}}
+{{- $same = $plain -}}
+{{- end -}}
+{{- end -}}
+{{- default $same $best -}}
+{{- end }}
+
+{{/* Adds to out.list what files/advice.yaml says of the values. dict "root" "out". */}}
+{{- define "gpu-operator.advice" -}}
+{{- $values := .root.Values -}}
+{{- $out := .out -}}
+{{- range $rule := fromYamlArray (.root.Files.Get "files/advice.yaml") -}}
+{{- $found := fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $rule.key)) -}}
+{{- $applies := $found.there -}}
+{{- $name := $rule.key -}}
+{{- $value := $found.value -}}
+{{- if and $applies $rule.env -}}
+{{- $applies = false -}}
+{{- range (ternary $value list (kindIs "slice" $value)) -}}
+{{- if and (kindIs "map" .) (eq (toString .name) $rule.env) -}}
+{{- $applies = true -}}{{- $value = .value -}}
+{{- end -}}
+{{- end -}}
+{{- $name = printf "%s %s" $rule.key $rule.env -}}
+{{- end -}}
+{{- if and $applies (hasKey $rule "value") -}}{{- $applies = eq (toString $value) $rule.value -}}{{- end -}}
+{{- if and $applies $rule.numeric -}}{{- $applies = not (kindIs "string" $value) -}}{{- end -}}
+{{- if and $applies $rule.with -}}
+{{- $other := fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $rule.with)) -}}
+{{- $applies = eq (toString $other.value) "true" -}}
+{{- end -}}
+{{- if $applies -}}
+{{- $shown := ternary "" (printf " (%v)" $value) (or (kindIs "map" $value) (kindIs "slice" $value)) -}}
+{{- $_ := set $out "list" (append $out.list (printf "%s%s: %s. Instead: %s" $name $shown $rule.does $rule.instead)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* {"there": BOOL, "value": …} of a dotted key; null counts as absent. dict "values" "key". */}}
+{{- define "gpu-operator.lookup" -}}
+{{- $at := .values -}}
+{{- $there := true -}}
+{{- range splitList "." .key -}}
+{{- if and $there (kindIs "map" $at) (hasKey $at .) -}}{{- $at = index $at . -}}{{- else -}}{{- $there = false -}}{{- end -}}
+{{- end -}}
+{{- toJson (dict "there" (and $there (not (kindIs "invalid" $at))) "value" (ternary $at "" $there)) -}}
+{{- end }}
