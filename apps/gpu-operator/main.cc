@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "features/master.h"
+#include "hooks.h"
 #include "kube/config.h"
 #include "kube/lease.h"
 #include "operator/controller.h"
@@ -192,6 +193,7 @@ Result<int> run(const Arguments& arguments) {
 }  // namespace gpuop
 
 int main(int argc, char** argv) {
+  if (const auto code = gpuop::run_hook(argc, argv)) return *code;
   gpuop::Arguments arguments;
   CLI::App app{"Turns Kubernetes nodes with NVIDIA GPUs into schedulable, observed, validated capacity.",
                "gpu-operator"};
