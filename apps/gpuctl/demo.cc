@@ -75,7 +75,7 @@ Result<Input> read_input(const Arguments& arguments) {
   const fs::path fleet_file = arguments.fleet.empty() ? data / "fleets/demo.yaml" : fs::path(arguments.fleet);
   const auto models = TRY(sim::profile_models(data / "profiles"));
   input.fleet = TRY(cluster::parse_fleet(TRY(read_file(fleet_file)), fleet_file.string(), models));
-  for (const char* part : {"deploy/crds", "deploy/manifests"}) {
+  for (const char* part : {"deploy/chart/crds", "deploy/manifests"}) {
     for (auto& object : TRY(fleet::load_manifests(data / part))) input.objects.push_back(std::move(object));
   }
   const fs::path policy_file =
@@ -271,6 +271,7 @@ Result<int> run(const Arguments& arguments) {
   tree.programs = programs;
   tree.sim = TRY(sim_dir());
   tree.assets = TRY(data_dir()) / "assets";
+  tree.crds = TRY(data_dir()) / "deploy/chart/crds";
   tree.out = TRY(install_dir());
   TRY(cluster::stage_install_tree(tree));
 

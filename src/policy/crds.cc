@@ -144,7 +144,7 @@ std::vector<Json> crds() {
 std::vector<GeneratedFile> generated_files() {
   std::vector<GeneratedFile> files;
   for (const Resource& r : resources()) {
-    files.push_back({"deploy/crds/nvidia.com_" + r.plural + ".yaml", to_yaml(crd(r))});
+    files.push_back({"deploy/chart/crds/nvidia.com_" + r.plural + ".yaml", to_yaml(crd(r))});
     files.push_back({"docs/" + r.singular + ".md", reference(r)});
   }
   return files;

@@ -11,7 +11,7 @@
 namespace gpuop::policy {
 
 struct GeneratedFile {
-  std::string path;  // within the repository: "deploy/crds/nvidia.com_clusterpolicies.yaml"
+  std::string path;  // within the repository: "deploy/chart/crds/nvidia.com_clusterpolicies.yaml"
   std::string content;
 };
 

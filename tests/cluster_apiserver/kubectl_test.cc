@@ -84,7 +84,7 @@ struct Kubectl {
 
   void add_crds() {
     for (std::string_view name : {"nvidia.com_clusterpolicies", "nvidia.com_nvidiadrivers"}) {
-      ExitState made = run("create -f " SOURCE_ROOT "/deploy/crds/" + std::string(name) + ".yaml");
+      ExitState made = run("create -f " SOURCE_ROOT "/deploy/chart/crds/" + std::string(name) + ".yaml");
       ASSERT_EQ(made.code, 0) << made.out;
     }
   }

@@ -94,7 +94,7 @@ class DemoFleet : public ::testing::Test {
  private:
   void apply(const fs::path& data) {
     std::vector<Json> objects;
-    for (const char* part : {"deploy/crds", "deploy/manifests"}) {
+    for (const char* part : {"deploy/chart/crds", "deploy/manifests"}) {
       auto loaded = fleet::load_manifests(data / part);
       ASSERT_TRUE(loaded) << loaded.error().text();
       for (Json& object : *loaded) objects.push_back(std::move(object));

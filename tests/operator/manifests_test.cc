@@ -110,7 +110,7 @@ TEST(operator_manifests, the_sample_policy_renders_our_roles) {
 }
 
 TEST(operator_manifests, crds_are_complete_yaml) {
-  fs::path dir = fs::path(SOURCE_ROOT) / "deploy/crds";
+  fs::path dir = fs::path(SOURCE_ROOT) / "deploy/chart/crds";
   std::set<std::string> names;
   for (const std::string& file : files_of(dir))
     for (const Json& crd : documents(dir / file)) {

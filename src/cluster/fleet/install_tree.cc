@@ -195,6 +195,7 @@ Result<> Stage::programs() {
   fs::path ldconfig = file_exists("/sbin/ldconfig.real") ? "/sbin/ldconfig.real" : "/sbin/ldconfig";
   if (file_exists(ldconfig)) TRY(add_program(tree_.image, ldconfig, "usr/bin/ldconfig"));
   if (!options_.assets.empty()) TRY(copy_tree(options_.assets, tree_.image / "opt/gpu-operator/assets"));
+  if (!options_.crds.empty()) TRY(copy_tree(options_.crds, tree_.image / "opt/gpu-operator/crds"));
   // The metrics exporter's collectors have a place of their own, where users know them.
   if (!options_.assets.empty() && file_exists(options_.assets / "metrics"))
     TRY(copy_tree(options_.assets / "metrics", tree_.image / "etc/dcgm-exporter"));
