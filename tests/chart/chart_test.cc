@@ -1,0 +1,270 @@
+// The Helm chart, rendered by real helm: values as administrators write them give the policies that the
+// upstream chart gives, wrong types are refused by name, and what has no effect is said.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/yaml.h"
+
+namespace gpuop {
+namespace {
+
+const fs::path kChart = fs::path(SOURCE_ROOT) / "deploy/chart";
+
+fs::path helm_path() {
+  const std::string kubectl = env_or("GPUOP_KUBECTL");
+  if (!kubectl.empty()) return fs::path(kubectl).parent_path() / "helm";
+  return fs::path(env_or("XDG_CACHE_HOME", env_or("HOME") + "/.cache")) / "gpu-operator/kubectl/helm";
+}
+
+ExitState helm(std::vector<std::string> arguments, const std::string& values) {
+  TempDir home;
+  const auto file = home.path() / "values.yaml";
+  EXPECT_TRUE(write_file_atomic(file, values));
+  Command command;
+  command.argv = {helm_path().string()};
+  command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+  for (std::string more : {"gpu-operator", kChart.c_str(), "-n", "gpu-operator", "-f", file.c_str()})
+    command.argv.push_back(std::move(more));
+  command.env = {"HOME=" + home.path().string()};
+  command.merge_output = true;
+  const auto ran = run_command(command, 30s);
+  if (ran) return *ran;
+  ADD_FAILURE() << ran.error().text();
+  return {.code = -1};
+}
+
+std::vector<Json> rendered(const std::string& values, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), "template");
+  const auto ran = helm(std::move(more), values);
+  EXPECT_EQ(ran.code, 0) << ran.out;
+  std::vector<Json> objects;
+  auto documents = parse_yaml(ran.out, "helm template");
+  EXPECT_TRUE(documents) << documents.error().text();
+  if (documents) {
+    for (auto& document : *documents) {
+      if (document.value.is_object()) objects.push_back(std::move(document.value));
+    }
+  }
+  return objects;
+}
+
+Json only(const std::vector<Json>& objects, std::string_view kind, std::string_view name = {}) {
+  for (const auto& object : objects) {
+    if (get_string(object, {"kind"}) != kind) continue;
+    if (name.empty() || get_string(object, {"metadata", "name"}) == name) return object;
+  }
+  ADD_FAILURE() << "no " << kind << " " << name;
+  return nullptr;
+}
+
+// Every leaf by its path; empty objects and lists are leaves too.
+void flatten(const Json& value, const std::string& path, std::map<std::string, std::string>& out) {
+  if (value.is_object() && !value.as_object().empty()) {
+    for (const auto& [key, inner] : value.as_object()) flatten(inner, path + "." + std::string(key), out);
+  } else if (value.is_array() && !value.as_array().empty()) {
+    int i = 0;
+    for (const auto& inner : value.as_array()) flatten(inner, path + "[" + std::to_string(i++) + "]", out);
+  } else {
+    out[path] = to_text(value);
+  }
+}
+
+// Paths where the two differ, with both values.
+std::vector<std::string> differences(const Json& ours, const Json& theirs) {
+  std::map<std::string, std::string> a;
+  std::map<std::string, std::string> b;
+  flatten(ours, "", a);
+  flatten(theirs, "", b);
+  std::vector<std::string> out;
+  for (const auto& [path, text] : a) {
+    const auto there = b.find(path);
+    if (there == b.end() || there->second != text) {
+      out.push_back(path + " " + text + " / " + (there == b.end() ? "-" : there->second));
+    }
+  }
+  for (const auto& [path, text] : b) {
+    if (!a.contains(path)) out.push_back(path + " - / " + text);
+  }
+  return out;
+}
+
+// What our policy has otherwise than upstream's, each with its reason.
+bool expected_difference(const std::string& line) {
+  const std::string path = line.substr(0, line.find(' '));
+  if (path.ends_with(".repository") || path.ends_with(".image") || path.ends_with(".version")) {
+    return line.find("ghcr.io/gpu-operator") != std::string::npos ||  // our image is the default
+           line.find("\"gpu-operator\"") != std::string::npos || line.find("\"v0.") != std::string::npos;
+  }
+  static const std::set<std::string> kLines = {
+      R"(.daemonsets.labels.helm.sh/chart "gpu-operator-v0.1.0" / "gpu-operator-v26.7.0")",
+      R"(.devicePlugin.mps.root "/run/nvidia/mps" / -)",     // upstream's chart never writes it
+      R"(.operator.use_ocp_driver_toolkit false / -)",       // left out, it means true on OpenShift
+      R"(.kataManager.imagePullPolicy - / "IfNotPresent")",  // of a manager that nothing deploys
+      R"(.dcgmExporter.enablePodLabels false / -)",          // the same, said
+      R"(.dcgmExporter.enablePodUID false / -)",
+      R"(.dcgmExporter.hostPID false / -)",
+      R"(.imagePullPolicy "IfNotPresent" / -)",  // of the NVIDIADriver: upstream's chart drops it
+      R"(.manager.env - / [])",
+  };
+  return kLines.contains(line);
+}
+
+void expect_same(const Json& ours, const Json& theirs) {
+  for (const auto& line : differences(ours, theirs)) EXPECT_TRUE(expected_difference(line)) << line;
+}
+
+Json upstream(const std::string& name) {
+  const fs::path file = fs::path(SOURCE_ROOT) / "tests/policy/data" / (name + ".yaml");
+  const auto text = read_file(file);
+  EXPECT_TRUE(text) << text.error().text();
+  auto documents = parse_yaml(*text, file.string());
+  EXPECT_TRUE(documents) << documents.error().text();
+  return documents->front().value;
+}
+
+class ChartValues : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ChartValues, render_the_policy_that_upstream_renders) {
+  const auto values = read_file(fs::path(TEST_DATA) / "values" / (GetParam() + ".yaml"));
+  ASSERT_TRUE(values);
+  const auto objects = rendered(*values);
+  expect_same(*find(only(objects, "ClusterPolicy"), {"spec"}), *find(upstream(GetParam()), {"spec"}));
+  if (GetParam() == "08-driver-crd") {
+    expect_same(*find(only(objects, "NVIDIADriver"), {"spec"}),
+                *find(upstream("08-driver-crd-nvidiadriver"), {"spec"}));
+  }
+  // The names under which node feature discovery is found again by an upgrade from upstream's chart.
+  only(objects, "DaemonSet", "gpu-operator-node-feature-discovery-worker");
+  only(objects, "ConfigMap", "gpu-operator-node-feature-discovery-worker-conf");
+  only(objects, "ConfigMap", "gpu-operator-node-feature-discovery-master-conf");
+  only(objects, "ServiceAccount", "node-feature-discovery");
+}
+INSTANTIATE_TEST_SUITE_P(chart, ChartValues,
+                         ::testing::Values("01-defaults", "02-preinstalled-driver", "03-time-slicing",
+                                           "04-mig-mixed", "05-air-gapped", "06-vm-workloads", "07-rdma-gds",
+                                           "08-driver-crd", "09-nri-monitoring", "10-openshift"));
+
+TEST(chart, values_that_upstream_s_chart_loses_reach_the_policy) {
+  const auto objects = rendered(R"(
+driver: {upgradePolicy: {maxUnavailable: 0}, manager: {imagePullSecrets: [a]}}
+toolkit: {args: [--x]}
+daemonsets: {podSecurityContext: {seccompProfile: {type: RuntimeDefault}}}
+devicePlugin: {mps: {root: /srv/mps}}
+vfioManager: {driverManager: {imagePullSecrets: [b]}}
+)");
+  const Json policy = only(objects, "ClusterPolicy");
+  auto text = [&](Keys keys) {
+    const Json* found = find(policy, keys);
+    return found ? to_text(*found) : std::string("-");
+  };
+  EXPECT_EQ(text({"spec", "driver", "upgradePolicy", "maxUnavailable"}), "0");
+  EXPECT_EQ(text({"spec", "driver", "manager", "imagePullSecrets"}), R"(["a"])");
+  EXPECT_EQ(text({"spec", "toolkit", "args"}), R"(["--x"])");
+  EXPECT_EQ(text({"spec", "daemonsets", "podSecurityContext", "seccompProfile", "type"}),
+            R"("RuntimeDefault")");
+  EXPECT_EQ(text({"spec", "devicePlugin", "mps", "root"}), R"("/srv/mps")");
+  EXPECT_EQ(text({"spec", "vfioManager", "driverManager", "imagePullSecrets"}), R"(["b"])");
+  EXPECT_EQ(text({"spec", "operator", "use_ocp_driver_toolkit"}), "false");
+}
+
+struct Refusal {
+  std::string values;
+  std::string says;
+};
+class ChartRefusal : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(ChartRefusal, names_the_key) {
+  const auto ran = helm({"template"}, GetParam().values);
+  EXPECT_NE(ran.code, 0);
+  EXPECT_NE(ran.out.find(GetParam().says), std::string::npos) << ran.out;
+}
+INSTANTIATE_TEST_SUITE_P(
+    chart, ChartRefusal,
+    ::testing::Values(
+        Refusal{R"(driver: {enabled: "true"})", "/driver/enabled"}, Refusal{"driver: []", "'/driver'"},
+        Refusal{"toolkit: {env: {A: b}}", "/toolkit/env"},
+        Refusal{"driver: {env: [{name: A, value: 1}]}", "/driver/env/0/value"},
+        Refusal{"mig: {strategy: both}", "/mig/strategy"},
+        Refusal{"driver: {startupProbe: {periodSeconds: x}}", "/driver/startupProbe/periodSeconds"},
+        Refusal{"toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: runc}]}",
+                "CONTAINERD_RUNTIME_CLASS"},
+        Refusal{"toolkit: {env: [{name: CONTAINERD_CONFIG, value: etc/x}]}", "absolute path"},
+        Refusal{"toolkit: {env: [{name: CONTAINERD_CONFIG, value: /etc/containerd/config.toml.tmpl}]}",
+                "template"},
+        Refusal{"cdi: {enabled: false, nriPluginEnabled: true}", "cdi.nriPluginEnabled"},
+        Refusal{"{cdi: {nriPluginEnabled: true}, toolkit: {enabled: false}}", "toolkit.enabled"},
+        Refusal{"devicePlugin: {config: {create: true}}", "devicePlugin.config.name"},
+        Refusal{"devicePlugin: {config: {create: true, name: a}}", "devicePlugin.config.data"},
+        Refusal{"gpuCluster: {deployCR: true}", "clusterPolicy.deployCR"},
+        Refusal{"{clusterPolicy: {deployCR: false}, gpuCluster: {deployCR: true}}", "gpuCluster.deployCR"},
+        Refusal{"driver: {nvidiaDriverCRD: {enabled: true, nodeSelector: {a: b}}}",
+                "nvidiaDriverCRD.nodeSelector"}));
+
+TEST(chart, notes_name_dead_and_misspelt_values) {
+  const auto ran = helm({"install", "--dry-run=client"}, R"(
+operator: {defaultRuntime: containerd}
+cdi: {default: true}
+driver: {version: 570.10, verion: "1"}
+toolkit: {env: [{name: CONTAINERD_SET_AS_DEFAULT, value: "true"}]}
+devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: envvar}]}
+sharing: {timeSlicing: {}}
+dcgmexporter: {enabled: true}
+)");
+  ASSERT_EQ(ran.code, 0) << ran.out;
+  for (const char* line :
+       {"driver.verion (did you mean driver.version?)", "dcgmexporter (did you mean dcgmExporter?)",
+        "  sharing\n", "operator.defaultRuntime (containerd): nothing", "cdi.default (true): nothing",
+        "toolkit.env CONTAINERD_SET_AS_DEFAULT (true)", "devicePlugin.env DEVICE_LIST_STRATEGY (envvar)",
+        "driver.version (570.1): reads 570.10"}) {
+    EXPECT_NE(ran.out.find(line), std::string::npos) << line << "\n" << ran.out;
+  }
+  const auto quiet = helm({"install", "--dry-run=client"}, "{}");
+  EXPECT_EQ(quiet.out.find("no effect"), std::string::npos) << quiet.out;
+  EXPECT_EQ(quiet.out.find("may seem to"), std::string::npos) << quiet.out;
+}
+
+// The list that the notes go by has every key that has a default.
+TEST(chart, known_keys_cover_the_defaults) {
+  std::set<std::string> known;
+  const auto text = read_file(kChart / "files/keys.txt");
+  ASSERT_TRUE(text);
+  for (const auto& line : split(*text, '\n')) known.insert(line);
+  const std::function<void(const Json&, const std::string&)> walk = [&](const Json& value,
+                                                                        const std::string& path) {
+    for (const auto& [key, inner] : value.as_object()) {
+      const std::string at = path.empty() ? std::string(key) : path + "." + std::string(key);
+      if (known.contains(at + ".*")) continue;
+      EXPECT_TRUE(known.contains(at)) << at;
+      if (inner.is_object()) walk(inner, at);
+    }
+  };
+  const auto values = read_file(kChart / "values.yaml");
+  ASSERT_TRUE(values);
+  walk(parse_yaml_one(*values, "values.yaml")->value, "");
+}
+
+// The plain manifests grant what the chart grants.
+TEST(chart, rules_equal_those_of_the_plain_manifests) {
+  const auto objects = rendered("{}");
+  const fs::path file = fs::path(SOURCE_ROOT) / "deploy/manifests/10-operator-rbac.yaml";
+  const auto text = read_file(file);
+  ASSERT_TRUE(text);
+  auto documents = parse_yaml(*text, file.string());
+  ASSERT_TRUE(documents);
+  for (const auto& document : *documents) {
+    const Json* rules = find(document.value, {"rules"});
+    if (!rules) continue;
+    const Json ours =
+        only(objects, get_string(document.value, {"kind"}), get_string(document.value, {"metadata", "name"}));
+    EXPECT_EQ(differences(*find(ours, {"rules"}), *rules), std::vector<std::string>());
+  }
+}
+
+}  // namespace
+}  // namespace gpuop
