@@ -58,17 +58,32 @@ const StateRule kStates[] = {
      "spec.migManager.enabled is false"},
     {"state-node-status-exporter", [](const Spec& s) { return s.node_status_exporter.enabled; },
      shape_node_status_exporter, "spec.nodeStatusExporter.enabled is false"},
-    {"state-vgpu-manager", [](const Spec& s) { return sandbox(s) && s.vgpu_manager.enabled; }, nullptr, ""},
+    {"state-vgpu-manager",
+     [](const Spec& s) { return sandbox(s) && s.vgpu_manager.enabled && !s.driver.use_nvidia_driver_crd; },
+     nullptr,
+     "spec.sandboxWorkloads.enabled or spec.vgpuManager.enabled is false, or NVIDIADriver resources manage "
+     "vGPU "
+     "managers"},
     {"state-vgpu-device-manager", [](const Spec& s) { return sandbox(s) && s.vgpu_device_manager.enabled; },
-     nullptr, ""},
-    {"state-sandbox-validation", sandbox, nullptr, ""},
-    {"state-vfio-manager", [](const Spec& s) { return sandbox(s) && s.vfio_manager.enabled; }, nullptr, ""},
+     shape_vgpu_device_manager, "spec.sandboxWorkloads.enabled or spec.vgpuDeviceManager.enabled is false"},
+    {"state-sandbox-validation", sandbox, shape_sandbox_validator, "spec.sandboxWorkloads.enabled is false"},
+    {"state-vfio-manager", [](const Spec& s) { return sandbox(s) && s.vfio_manager.enabled; },
+     shape_vfio_manager, "spec.sandboxWorkloads.enabled or spec.vfioManager.enabled is false"},
     {"state-sandbox-device-plugin",
-     [](const Spec& s) { return sandbox(s) && !kata(s) && s.sandbox_device_plugin.enabled; }, nullptr, ""},
+     [](const Spec& s) { return sandbox(s) && !kata(s) && s.sandbox_device_plugin.enabled; },
+     shape_sandbox_device_plugin,
+     "spec.sandboxWorkloads.enabled or spec.sandboxDevicePlugin.enabled is false, or "
+     "spec.sandboxWorkloads.mode is "
+     "not kubevirt"},
     {"state-kata-device-plugin",
-     [](const Spec& s) { return kata(s) && s.kata_sandbox_device_plugin.enabled; }, nullptr, ""},
+     [](const Spec& s) { return kata(s) && s.kata_sandbox_device_plugin.enabled; }, shape_kata_device_plugin,
+     "spec.sandboxWorkloads.enabled or spec.kataSandboxDevicePlugin.enabled is false, or "
+     "spec.sandboxWorkloads.mode "
+     "is not kata"},
     {"state-kata-manager", never, nullptr, "deprecated; its objects are only removed"},
-    {"state-cc-manager", [](const Spec& s) { return kata(s) && s.cc_manager.enabled; }, nullptr, ""},
+    {"state-cc-manager", [](const Spec& s) { return kata(s) && s.cc_manager.enabled; }, shape_cc_manager,
+     "spec.sandboxWorkloads.enabled or spec.ccManager.enabled is false, or spec.sandboxWorkloads.mode is not "
+     "kata"},
 };
 
 bool is_cluster_scoped(std::string_view kind) {
@@ -99,14 +114,13 @@ class Renderer {
     auto found = assets_.states.find(state.name);
     if (found == assets_.states.end()) {
       if (state.enabled)
-        state.error = Error(Code::kUnsupported,
-                            "virtual machine workloads: this version has no manifests for " + state.name);
+        state.error = Error(Code::kNotFound, "render " + state.name + ": its manifests are missing");
       return state;
     }
-    if (state.name == "state-driver") sweep_drivers(state);
+    if (is_driver(state)) sweep_drivers(state);
     if (!state.enabled) {
       state.reasons.emplace_back(rule.reason);
-      if (state.name == "state-driver" && hands_over_drivers()) {
+      if (is_driver(state) && hands_over(state)) {
         state.reasons = {"spec.driver.useNvidiaDriverCRD is true: NVIDIADriver resources manage drivers"};
         return state;
       }
@@ -128,12 +142,22 @@ class Renderer {
   }
 
  private:
-  bool hands_over_drivers() const {
-    return view_.spec.driver.enabled && view_.spec.driver.use_nvidia_driver_crd;
+  // The driver of containers or of virtual GPUs: DaemonSets by OS and kernel, handed over to NVIDIADriver
+  // resources.
+  static bool is_driver(const State& state) {
+    return state.name == "state-driver" || state.name == "state-vgpu-manager";
+  }
+  bool hands_over(const State& state) const {
+    const Spec& spec = view_.spec;
+    const bool wanted =
+        state.name == "state-driver" ? spec.driver.enabled : sandbox(spec) && spec.vgpu_manager.enabled;
+    return wanted && spec.driver.use_nvidia_driver_crd;
   }
 
   void sweep_drivers(State& state) const {
-    state.sweeps.push_back({.name_prefix = "nvidia-driver-daemonset", .orphan_pods = hands_over_drivers()});
+    state.sweeps.push_back({.name_prefix = state.name == "state-driver" ? "nvidia-driver-daemonset"
+                                                                        : "nvidia-vgpu-manager-daemonset",
+                            .orphan_pods = hands_over(state)});
   }
 
   // Whether the cluster has a place for such an object at all.
@@ -213,7 +237,8 @@ class Renderer {
       return name == default_name && !chosen.empty() && chosen != default_name;
     };
     return !replaced("default-mig-parted-config", view_.spec.mig_manager.config.name) &&
-           !replaced("default-gpu-clients", view_.spec.mig_manager.gpu_clients_config.name);
+           !replaced("default-gpu-clients", view_.spec.mig_manager.gpu_clients_config.name) &&
+           !replaced("default-vgpu-devices-config", view_.spec.vgpu_device_manager.config.name);
   }
 
   void shape_service_monitor(const std::string& state, Json& object) const {
@@ -244,11 +269,15 @@ class Renderer {
       state.sweeps.clear();
       return {};
     }
-    if (state.name != "state-driver")
+    if (!is_driver(state))
       return add_daemonset(state, manifest, [&](Json& daemonset) { return rule.shape(view_, daemonset); });
-    for (const DriverLayout& layout : TRY(driver_layouts(view_)))
-      TRY(add_daemonset(state, manifest,
-                        [&](Json& daemonset) { return shape_driver(view_, daemonset, layout); }));
+    const bool vgpu = state.name == "state-vgpu-manager";
+    const auto layouts = TRY(driver_layouts(view_, str(get_string(manifest, {"metadata", "name"})),
+                                            !vgpu && view_.spec.driver.use_precompiled));
+    for (const DriverLayout& layout : layouts)
+      TRY(add_daemonset(state, manifest, [&](Json& daemonset) {
+        return vgpu ? shape_vgpu_manager(view_, daemonset, layout) : shape_driver(view_, daemonset, layout);
+      }));
     return {};
   }
 
@@ -287,6 +316,8 @@ std::vector<std::string> config_map_refs(const policy::ClusterPolicySpec& spec) 
   std::set<std::string> names = {spec.driver.kernel_module_config.name};
   if (!spec.driver.use_precompiled)
     names.insert({spec.driver.repo_config.config_map_name, spec.driver.cert_config.name});
+  if (spec.sandbox_workloads.enabled && spec.vgpu_manager.enabled)
+    names.insert(spec.vgpu_manager.kernel_module_config.name);
   names.erase("");
   return {names.begin(), names.end()};
 }

@@ -59,9 +59,33 @@ struct DriverLayout {
   bool precompiled = false;
   std::string rhcos;  // RHCOS version with the driver toolkit; "" without
 };
-// The layouts that the GPU nodes ask for; kInvalid when the policy and the nodes do not fit.
-Result<std::vector<DriverLayout>> driver_layouts(const View& view);
+// The layouts that the GPU nodes ask for, of DaemonSets called `base`; kInvalid when the policy and the nodes
+// do not fit.
+Result<std::vector<DriverLayout>> driver_layouts(const View& view, const std::string& base, bool precompiled);
 Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& layout);
 bool uses_driver_toolkit(const View& view);
+
+// What the driver's and the vGPU manager's DaemonSets share: the image, which carries the OS in its tag
+// unless a digest names it; name, labels and node selector of a layout; module parameters from a ConfigMap
+// ("": none) as files of /drivers; the driver toolkit's container and the commands that go through it
+// (OpenShift).
+Result<std::string> os_image(const View& view, const policy::ImageSpec& spec, std::string_view what,
+                             std::string_view variable, const std::string& suffix);
+void name_layout(const View& view, Json& daemonset, const DriverLayout& layout);
+Result<> mount_kernel_module_config(const View& view, Json& pod,
+                                    std::initializer_list<std::string_view> containers,
+                                    const std::string& name, std::string_view field);
+void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, std::string_view main,
+                          const std::string& main_image, const policy::ImageSpec& spec);
+
+// --- virtual machine workloads (shape_vm.cc) ---
+
+Result<> shape_vgpu_manager(const View& view, Json& daemonset, const DriverLayout& layout);
+Result<> shape_vgpu_device_manager(const View& view, Json& daemonset);
+Result<> shape_sandbox_validator(const View& view, Json& daemonset);
+Result<> shape_vfio_manager(const View& view, Json& daemonset);
+Result<> shape_sandbox_device_plugin(const View& view, Json& daemonset);
+Result<> shape_kata_device_plugin(const View& view, Json& daemonset);
+Result<> shape_cc_manager(const View& view, Json& daemonset);
 
 }  // namespace gpuop::op

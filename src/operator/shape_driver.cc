@@ -68,17 +68,6 @@ bool is_image_reference(std::string_view text) {
   return true;
 }
 
-// Driver-like images carry the OS in their tag, unless a digest names them.
-Result<std::string> os_image(const View& view, const policy::ImageSpec& spec, std::string_view what,
-                             std::string_view variable, const std::string& suffix) {
-  std::string image = TRY(resolve_image(spec, what, variable, view.facts.env));
-  if (!image.contains("sha256:")) image += "-" + suffix;
-  if (!is_image_reference(image))
-    return fail(Code::kInvalid,
-                "resolve image of '" + std::string(what) + "': '" + image + "' is not an image reference");
-  return image;
-}
-
 Result<const std::vector<std::string>*> keys_of(const View& view, const std::string& name,
                                                 std::string_view field) {
   auto found = view.facts.config_maps.find(name);
@@ -203,9 +192,8 @@ Result<> add_config_files(const View& view, Json& pod, Json& driver, const Drive
   const std::string& os = layout.node.os_id;
   add_licensing(view, pod, driver);
   add_topology(view, pod, driver);
-  if (const std::string& name = spec.kernel_module_config.name; !name.empty())
-    mount_keys(pod, {kDriver, kPeermem}, name, *TRY(keys_of(view, name, "spec.driver.kernelModuleConfig")),
-               "/drivers");
+  TRY(mount_kernel_module_config(view, pod, {kDriver, kPeermem}, spec.kernel_module_config.name,
+                                 "spec.driver.kernelModuleConfig"));
   if (layout.precompiled && is_suse(os)) {
     add_mount(
         driver,
@@ -318,9 +306,39 @@ void shape_peermem(const View& view, Json& pod, const std::string& image) {
   if (spec.rdma.use_host_mofed) set_env(*peermem, "USE_HOST_MOFED", "true");
 }
 
-// The driver toolkit's container and the commands that go through it (OpenShift).
-void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout,
-                          const std::string& driver_image) {
+void set_label(Json& daemonset, std::string_view key, std::string_view value) {
+  set(daemonset, {"metadata", "labels", key}, value);
+  set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
+}
+
+void set_digest(Json& pod) {
+  std::string digest = driver_digest(pod);
+  for (std::string_view name : {kManager, kDriver, kToolkit})
+    if (Json* container = find_container(pod, name)) set_env(*container, "DRIVER_CONFIG_DIGEST", digest);
+}
+
+}  // namespace
+
+Result<std::string> os_image(const View& view, const policy::ImageSpec& spec, std::string_view what,
+                             std::string_view variable, const std::string& suffix) {
+  std::string image = TRY(resolve_image(spec, what, variable, view.facts.env));
+  if (!image.contains("sha256:")) image += "-" + suffix;
+  if (!is_image_reference(image))
+    return fail(Code::kInvalid,
+                "resolve image of '" + std::string(what) + "': '" + image + "' is not an image reference");
+  return image;
+}
+
+Result<> mount_kernel_module_config(const View& view, Json& pod,
+                                    std::initializer_list<std::string_view> containers,
+                                    const std::string& name, std::string_view field) {
+  if (name.empty()) return {};
+  mount_keys(pod, containers, name, *TRY(keys_of(view, name, field)), "/drivers");
+  return {};
+}
+
+void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, std::string_view main,
+                          const std::string& main_image, const policy::ImageSpec& spec) {
   if (layout.rhcos.empty()) {
     drop_container(pod, kToolkit);
     drop_volume(pod, "shared-nvidia-driver-toolkit");
@@ -330,11 +348,11 @@ void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layou
   auto image = images.find(layout.rhcos);
   bool missing = image == images.end();
   Json& toolkit = *find_container(pod, kToolkit);
-  set_image(pod, toolkit, missing ? driver_image : image->second, view.spec.driver);
+  set_image(pod, toolkit, missing ? main_image : image->second, spec);
   set_env(toolkit, "RHCOS_VERSION", layout.rhcos);
   if (view.spec.gds.enabled) set_env(toolkit, "GDS_ENABLED", "true");
   if (view.spec.gdrcopy.enabled) set_env(toolkit, "GDRCOPY_ENABLED", "true");
-  const std::pair<std::string_view, std::string_view> commands[] = {{kDriver, "nv-ctr-run-with-dtk"},
+  const std::pair<std::string_view, std::string_view> commands[] = {{main, "nv-ctr-run-with-dtk"},
                                                                     {kGds, "nv-fs-ctr-run-with-dtk"},
                                                                     {kGdrcopy, "gdrcopy-ctr-run-with-dtk"}};
   for (const auto& [name, arg] : commands) {
@@ -347,13 +365,8 @@ void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layou
   }
   if (missing) {
     set_env(toolkit, "RHCOS_IMAGE_MISSING", "true");
-    set_env(*find_container(pod, kDriver), "RHCOS_IMAGE_MISSING", "true");
+    set_env(*find_container(pod, main), "RHCOS_IMAGE_MISSING", "true");
   }
-}
-
-void set_label(Json& daemonset, std::string_view key, std::string_view value) {
-  set(daemonset, {"metadata", "labels", key}, value);
-  set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
 }
 
 void name_layout(const View& view, Json& daemonset, const DriverLayout& layout) {
@@ -373,14 +386,6 @@ void name_layout(const View& view, Json& daemonset, const DriverLayout& layout) 
   set(pod, {"nodeSelector", kNodeOstree}, layout.rhcos);
 }
 
-void set_digest(Json& pod) {
-  std::string digest = driver_digest(pod);
-  for (std::string_view name : {kManager, kDriver, kToolkit})
-    if (Json* container = find_container(pod, name)) set_env(*container, "DRIVER_CONFIG_DIGEST", digest);
-}
-
-}  // namespace
-
 bool uses_driver_toolkit(const View& view) {
   if (!view.facts.openshift() || view.spec.driver.use_precompiled ||
       !view.spec.op.use_ocp_driver_toolkit.value_or(true) || !view.facts.driver_toolkit_images)
@@ -388,10 +393,10 @@ bool uses_driver_toolkit(const View& view) {
   return std::ranges::any_of(view.facts.gpu_nodes, [](const GpuNode& node) { return !node.ostree.empty(); });
 }
 
-Result<std::vector<DriverLayout>> driver_layouts(const View& view) {
-  const std::string base = "nvidia-driver-daemonset";
+Result<std::vector<DriverLayout>> driver_layouts(const View& view, const std::string& base,
+                                                 bool precompiled) {
   std::vector<DriverLayout> layouts;
-  if (view.spec.driver.use_precompiled) {
+  if (precompiled) {
     std::map<std::string, GpuNode> kernels;
     for (const GpuNode& node : view.facts.gpu_nodes) {
       if (node.kernel.empty())
@@ -472,7 +477,7 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   TRY(add_config_files(view, pod, *driver, layout));
   add_secret_env(view, pod);
   add_proxy(view, pod);
-  shape_driver_toolkit(view, pod, layout, image);
+  shape_driver_toolkit(view, pod, layout, kDriver, image, spec);
   if (spec.host_network) use_host_network(pod);
   set_digest(pod);
   return {};

@@ -25,6 +25,7 @@ constexpr Entry kEntries[] = {
     {"nvidia-dcgm-ctr", {"nv-hostengine"}, "", true},
     {"mps-control-daemon-ctr", {"mps-control-daemon"}, "", true},
     {"nvidia-operator-validator", {"gpu-node", "pause"}, ""},
+    {"nvidia-sandbox-validator", {"gpu-node", "pause"}, ""},
     {"nvidia-node-status-exporter", {"nvidia-validator"}, ""},
 };
 
@@ -45,12 +46,32 @@ std::string_view first_arg(const Json& container) {
   return args.empty() ? std::string_view{} : as_text(args[0]);
 }
 
-// "until [ -f FILE ]; do …": the gate's file, "" for any other text.
-std::string gate_file(std::string_view script) {
-  constexpr std::string_view kStart = "until [ -f ";
-  if (!script.starts_with(kStart)) return "";
-  script.remove_prefix(kStart.size());
-  return std::string(script.substr(0, script.find(' ')));
+// The files that a script of the form "until [ -f FILE ] …; do … done" waits for, and on what condition.
+struct Gate {
+  std::vector<std::string> files;
+  bool any = false;
+  std::string condition;  // "FILE=TEXT": only where the first file says so
+};
+
+std::string between(std::string_view text, std::string_view start, std::string_view end) {
+  const auto at = text.find(start);
+  if (at == std::string_view::npos) return "";
+  text.remove_prefix(at + start.size());
+  return std::string(text.substr(0, text.find(end)));
+}
+
+std::optional<Gate> gate_of(std::string_view script) {
+  if (!script.starts_with("until [ -f ")) return std::nullopt;
+  Gate gate;
+  gate.any = script.contains("] || [ -f ");
+  for (auto at = script.find("[ -f "); at != std::string_view::npos; at = script.find("[ -f ", at + 1))
+    gate.files.push_back(between(script.substr(at), "[ -f ", " "));
+  // Where the text of the first file decides whether the next is waited for at all.
+  if (const std::string text = between(script, ")\" != \"", "\""); !text.empty() && gate.files.size() == 2) {
+    gate.condition = gate.files.front() + "=" + text;
+    gate.files.erase(gate.files.begin());
+  }
+  return gate;
 }
 
 void shape_init(Json& container) {
@@ -59,8 +80,12 @@ void shape_init(Json& container) {
   if (script == "nvidia-validator") {
     set_command(container, {"nvidia-validator"});
     remove(container, {"args"});
-  } else if (std::string file = gate_file(script); !file.empty()) {
-    set_command(container, {"gpu-node", "wait-for", file});
+  } else if (const auto gate = gate_of(script)) {
+    JsonArray command{"gpu-node", "wait-for"};
+    if (gate->any) command.emplace_back("--any");
+    if (!gate->condition.empty()) command.emplace_back("--if=" + gate->condition);
+    for (const std::string& file : gate->files) command.emplace_back(file);
+    set(container, {"command"}, std::move(command));
     remove(container, {"args"});
   }
 }

@@ -173,7 +173,6 @@ TEST(operator_render, ten_policies_render_as_upstream_renders_them) {
     Plan plan = render(policy, facts_of_cases(), assets);
     Objects ours, theirs = upstream_objects(name);
     for (const State& state : plan.states) {
-      if (name == "06-vm-workloads" && state.error && state.error->code() == Code::kUnsupported) continue;
       ASSERT_FALSE(state.error) << state.name << ": " << state.error->text();
       for (const Json& object : state.objects)
         ours[str(get_string(object, {"kind"})) + "/" + str(get_string(object, {"metadata", "name"}))] =

@@ -506,5 +506,86 @@ TEST(operator_render, a_driver_of_ours_starts_without_delay_unless_the_user_or_a
   EXPECT_EQ(delay(Rendered("{driver: {startupProbe: null}}", facts)).first, 60l);
 }
 
+// --- virtual machine workloads ---
+
+constexpr const char* kSandbox =
+    "{sandboxWorkloads: {enabled: true}, vgpuManager: {enabled: true, repository: r, version: '570.1'}}";
+
+TEST(operator_render, vm_states_follow_mode_and_switches) {
+  auto wanted = [](const Rendered& r) {
+    std::vector<std::string> names;
+    for (const std::string& name : r.daemonsets()) {
+      if (name.contains("sandbox") || name.contains("vgpu") || name.contains("vfio") ||
+          name.contains("cc-")) {
+        names.push_back(name);
+      }
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(wanted(Rendered("{}")), Names());
+  EXPECT_EQ(wanted(Rendered(kSandbox)),
+            (Names{"nvidia-vgpu-manager-daemonset", "nvidia-vgpu-device-manager", "nvidia-sandbox-validator",
+                   "nvidia-vfio-manager", "nvidia-sandbox-device-plugin-daemonset"}));
+  Rendered kata("{sandboxWorkloads: {enabled: true, mode: kata}, vfioManager: {enabled: false}}");
+  EXPECT_EQ(wanted(kata), (Names{"nvidia-vgpu-device-manager", "nvidia-sandbox-validator",
+                                 "nvidia-kata-sandbox-device-plugin-daemonset", "nvidia-cc-manager"}));
+  EXPECT_EQ(kata.env("nvidia-cc-manager", "nvidia-cc-manager", "DEFAULT_CC_MODE"), "on");
+  EXPECT_FALSE(Rendered("{}").state("state-vfio-manager").absent.empty());
+  EXPECT_TRUE(Rendered("{}").has_object("DaemonSet", kDriverSet));
+}
+
+TEST(operator_render, vm_checks_know_the_default_workload_and_their_variables) {
+  Rendered r(
+      "{sandboxWorkloads: {enabled: true, defaultWorkload: vm-vgpu}, ccManager: {enabled: false}, validator: "
+      "{vgpuDevices: {env: [{name: A, value: b}]}}}");
+  const char* name = "nvidia-sandbox-validator";
+  for (const char* check : {"vfio-pci-validation", "vgpu-manager-validation", "vgpu-devices-validation"})
+    EXPECT_EQ(r.env(name, check, "DEFAULT_GPU_WORKLOAD_CONFIG"), "vm-vgpu") << check;
+  EXPECT_EQ(r.env(name, "vgpu-devices-validation", "A"), "b");
+  EXPECT_TRUE(r.container(name, "cc-manager-validation").is_null());
+}
+
+TEST(operator_render, a_vgpu_manager_is_made_by_operating_system_and_handed_over) {
+  Rendered r(kSandbox);
+  EXPECT_EQ(r.image("nvidia-vgpu-manager-daemonset", "nvidia-vgpu-manager-ctr"),
+            "r/vgpu-manager:570.1-ubuntu22.04");
+  EXPECT_TRUE(r.container("nvidia-vgpu-manager-daemonset", "openshift-driver-toolkit-ctr").is_null());
+  ClusterFacts facts = with_os("rhcos", "4.19");
+  facts.openshift_version = "4.19";
+  facts.gpu_nodes[0].ostree = "419.96";
+  facts.driver_toolkit_images = std::map<std::string, std::string>{};
+  Rendered openshift(kSandbox, facts);
+  const char* name = "nvidia-vgpu-manager-daemonset-419.96";
+  ASSERT_TRUE(openshift.has_object("DaemonSet", name)) << openshift.error("state-vgpu-manager");
+  EXPECT_EQ(openshift.env(name, "nvidia-vgpu-manager-ctr", "RHCOS_IMAGE_MISSING"), "true");
+  EXPECT_EQ(openshift.image(name, "openshift-driver-toolkit-ctr"), "r/vgpu-manager:570.1-rhcos4.19");
+  EXPECT_TRUE(openshift.has_object("SecurityContextConstraints", "nvidia-vgpu-manager"));
+
+  Rendered over(
+      R"({sandboxWorkloads: {enabled: true}, vgpuManager: {enabled: true, repository: r, version: '1'},
+                    driver: {useNvidiaDriverCRD: true}})");
+  const State& state = over.state("state-vgpu-manager");
+  EXPECT_TRUE(state.objects.empty());
+  EXPECT_TRUE(state.absent.empty());
+  ASSERT_EQ(state.sweeps.size(), 1u);
+  EXPECT_EQ(state.sweeps[0].name_prefix, "nvidia-vgpu-manager-daemonset");
+  EXPECT_TRUE(state.sweeps[0].orphan_pods);
+}
+
+TEST(operator_render, vm_gates_of_our_image_wait_without_a_shell) {
+  Rendered r = with_own_image("{sandboxWorkloads: {enabled: true}}");
+  const std::string dir = "/run/nvidia/validations/";
+  EXPECT_EQ(command_of(r.container("nvidia-vgpu-device-manager", "vgpu-manager-validation")),
+            "gpu-node wait-for --any " + dir + "vgpu-manager-ready " + dir + "host-vgpu-manager-ready");
+  EXPECT_EQ(command_of(r.container("nvidia-sandbox-device-plugin-daemonset", "vfio-pci-validation")),
+            "gpu-node wait-for --if=" + dir + "workload-type=vm-passthrough " + dir + "vfio-pci-ready");
+  EXPECT_EQ(command_of(r.container("nvidia-sandbox-device-plugin-daemonset", "vgpu-devices-validation")),
+            "gpu-node wait-for --if=" + dir + "workload-type=vm-vgpu " + dir + "vgpu-devices-ready");
+  EXPECT_EQ(command_of(r.container("nvidia-sandbox-validator", "vfio-pci-validation")), "nvidia-validator");
+  EXPECT_EQ(command_of(r.container("nvidia-sandbox-validator", "nvidia-sandbox-validator")),
+            "gpu-node pause");
+}
+
 }  // namespace
 }  // namespace gpuop::op
