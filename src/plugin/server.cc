@@ -5,7 +5,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -13,6 +12,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "kubeletapi/call.h"
 #include "kubeletapi/device_plugin.grpc.pb.h"
 #include "plugin/preferred.h"
 
@@ -256,25 +256,22 @@ const Offer& PluginServer::offer() const {
 
 namespace {
 
-struct Call {
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1beta1::Registration::Stub> stub;
-  grpc::ClientContext context;
-  v1beta1::RegisterRequest request;
-  v1beta1::Empty answer;
-  std::atomic<bool> dropped{false};
-};
+// The stub holds the channel.
+std::unique_ptr<v1beta1::Registration::Stub> connect(const std::string& socket) {
+  // A channel of its own: gRPC shares connections by address, and the kubelet behind this one comes and goes.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return v1beta1::Registration::NewStub(
+      grpc::CreateCustomChannel("unix://" + socket, grpc::InsecureChannelCredentials(), arguments));
+}
 
 }  // namespace
 
 Handle register_plugin(Loop& loop, const Registration& registration, std::function<void(Result<>)> done) {
-  auto call = std::make_shared<Call>();
-  // A channel of its own: gRPC shares connections by address, and the kubelet behind this one comes and goes.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  call->channel = grpc::CreateCustomChannel("unix://" + registration.kubelet_socket,
-                                            grpc::InsecureChannelCredentials(), arguments);
-  call->stub = v1beta1::Registration::NewStub(call->channel);
+  using Call = kubeletapi::Call<v1beta1::RegisterRequest, v1beta1::Empty>;
+  std::shared_ptr<v1beta1::Registration::Stub> stub = connect(registration.kubelet_socket);
+  auto call = std::make_unique<Call>();
+  call->keep = stub;
   call->context.set_wait_for_ready(true);
   call->context.set_deadline(std::chrono::system_clock::now() + kRegisterLimit);
   call->request.set_version("v1beta1");
@@ -283,25 +280,17 @@ Handle register_plugin(Loop& loop, const Registration& registration, std::functi
   call->request.mutable_options()->set_get_preferred_allocation_available(true);
   std::string doing =
       "register '" + registration.resource_name + "' with kubelet '" + registration.kubelet_socket + "'";
-  call->stub->async()->Register(&call->context, &call->request, &call->answer,
-                                [call, &loop, doing, done = std::move(done)](grpc::Status status) {
-                                  if (call->dropped) return;
-                                  loop.post([call, doing, done, status] {
-                                    if (call->dropped) return;
-                                    if (status.ok()) {
-                                      done({});
-                                    } else {
-                                      auto code = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
-                                                      ? Code::kTimeout
-                                                      : Code::kUnavailable;
-                                      done(fail(code, doing + ": " + status.error_message()));
-                                    }
-                                  });
-                                });
-  return Handle([call] {
-    call->dropped = true;
-    call->context.TryCancel();
-  });
+  return kubeletapi::start_call<v1beta1::RegisterRequest, v1beta1::Empty>(
+      loop, std::move(call),
+      [&stub](Call& begun, auto told) {
+        stub->async()->Register(&begun.context, &begun.request, &begun.answer, std::move(told));
+      },
+      [doing, done = std::move(done)](Call&, const grpc::Status& status) {
+        if (status.ok()) return done({});
+        const Code code =
+            status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ? Code::kTimeout : Code::kUnavailable;
+        done(fail(code, doing + ": " + status.error_message()));
+      });
 }
 
 }  // namespace gpuop::plugin

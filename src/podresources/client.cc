@@ -2,9 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
-
 #include "base/text.h"
+#include "kubeletapi/call.h"
 #include "kubeletapi/pod_resources.grpc.pb.h"
 
 namespace gpuop::podresources {
@@ -61,14 +60,6 @@ Error error_of(const std::string& doing, const grpc::Status& status) {
   return {code, doing + ": " + status.error_message()};
 }
 
-template <class Request, class Answer>
-struct Call {
-  grpc::ClientContext context;
-  Request request;
-  Answer answer;
-  std::atomic<bool> dropped{false};
-};
-
 }  // namespace
 
 struct Client::Impl {
@@ -78,33 +69,31 @@ struct Client::Impl {
     // Kubelets come back on the same path: a connection is tried again soon.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    channel = grpc::CreateCustomChannel("unix://" + socket, grpc::InsecureChannelCredentials(), arguments);
-    stub = v1::PodResourcesLister::NewStub(channel);
+    stub = v1::PodResourcesLister::NewStub(
+        grpc::CreateCustomChannel("unix://" + socket, grpc::InsecureChannelCredentials(), arguments));
   }
 
-  template <class Request, class Answer, class Start, class Convert, class Done>
-  Handle start(const char* name, Duration limit, Start begin, Convert convert, Done done) {
-    auto call = std::make_shared<Call<Request, Answer>>();
+  template <class Request, class Answer, class Begin, class Convert, class Done>
+  Handle start(const char* name, Duration limit, Begin begin, Convert convert, Done done) {
+    using Call = kubeletapi::Call<Request, Answer>;
+    auto call = std::make_unique<Call>();
+    call->keep = stub;
     call->context.set_deadline(std::chrono::system_clock::now() +
                                std::chrono::duration_cast<std::chrono::system_clock::duration>(limit));
     std::string doing = std::string(name) + " of kubelet '" + socket + "'";
-    begin(*call, [this, call, doing, convert, done = std::move(done)](grpc::Status status) {
-      if (call->dropped) return;
-      loop.post([call, doing, convert, done, status] {
-        if (call->dropped) return;
-        status.ok() ? done(convert(call->answer)) : done(fail(error_of(doing, status)));
-      });
-    });
-    return Handle([call] {
-      call->dropped = true;
-      call->context.TryCancel();
-    });
+    return kubeletapi::start_call<Request, Answer>(
+        loop, std::move(call),
+        [&](Call& begun, auto told) {
+          begin(stub->async(), &begun.context, &begun.request, &begun.answer, std::move(told));
+        },
+        [doing, convert, done = std::move(done)](Call& over, const grpc::Status& status) {
+          status.ok() ? done(convert(over.answer)) : done(fail(error_of(doing, status)));
+        });
   }
 
   Loop& loop;
   std::string socket;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1::PodResourcesLister::Stub> stub;
+  std::shared_ptr<v1::PodResourcesLister::Stub> stub;  // holds the channel
 };
 
 std::pair<std::string, int> split_replica(std::string_view id) {
@@ -120,20 +109,15 @@ Client::~Client() = default;
 
 Handle Client::list(Duration limit, std::function<void(Result<std::vector<Use>>)> done) {
   return impl_->start<v1::ListPodResourcesRequest, v1::ListPodResourcesResponse>(
-      "list pod resources", limit,
-      [this](auto& call, auto then) {
-        impl_->stub->async()->List(&call.context, &call.request, &call.answer, then);
-      },
+      "list pod resources", limit, [](auto* async, auto&&... rest) { async->List(std::move(rest)...); },
       uses_of, std::move(done));
 }
 
 Handle Client::allocatable(Duration limit, std::function<void(Result<std::vector<Allocatable>>)> done) {
   return impl_->start<v1::AllocatableResourcesRequest, v1::AllocatableResourcesResponse>(
       "get allocatable resources", limit,
-      [this](auto& call, auto then) {
-        impl_->stub->async()->GetAllocatableResources(&call.context, &call.request, &call.answer, then);
-      },
-      allocatable_of, std::move(done));
+      [](auto* async, auto&&... rest) { async->GetAllocatableResources(std::move(rest)...); }, allocatable_of,
+      std::move(done));
 }
 
 }  // namespace gpuop::podresources

@@ -133,11 +133,11 @@ class ListStream : public grpc::ClientReadReactor<v1beta1::ListAndWatchResponse>
   }
   void OnDone(const grpc::Status& status) override {
     Error why = status.ok() ? Error(Code::kUnavailable, "the plugin ended ListAndWatch") : to_error(status);
-    loop_.post([state = state_, why = std::move(why)] {
-      if (!std::exchange(state->stopped, true)) state->ended(why);
-    });
     const auto pending = pending_;
-    delete this;
+    // This holds the channel, so it ends on the loop's thread (kubeletapi/call.h).
+    loop_.post([self = std::shared_ptr<ListStream>(this), why = std::move(why)] {
+      if (!std::exchange(self->state_->stopped, true)) self->state_->ended(why);
+    });
     pending->end();
   }
 
@@ -242,29 +242,36 @@ class SocketPlugin : public DevicePlugin {
   template <class Answer, class Request, class Method>
   void call(Request request, Method method, std::function<void(Result<Answer>)> done, Duration limit = {}) {
     struct Call {
+      std::shared_ptr<Call> self;  // until it is over
+      std::shared_ptr<PluginCore> core;
       grpc::ClientContext context;
       Request request;
       Answer answer;
+      std::function<void(Result<Answer>)> done;
     };
-    auto call = std::make_shared<Call>();
+    auto made = std::make_shared<Call>();
+    Call* call = made.get();
+    call->core = core_;
     call->request = std::move(request);
+    call->done = std::move(done);
     if (limit > Duration::zero()) {
       call->context.set_deadline(std::chrono::system_clock::now() +
                                  std::chrono::duration_cast<std::chrono::system_clock::duration>(limit));
     }
     std::erase_if(calls_, [](const auto& weak) { return weak.expired(); });
-    calls_.push_back(std::shared_ptr<grpc::ClientContext>(call, &call->context));
+    calls_.push_back(std::shared_ptr<grpc::ClientContext>(made, &call->context));
+    call->self = std::move(made);
     pending_->begin();
     method(core_->stub->async(), &call->context, &call->request, &call->answer,
-           [&loop = loop_, call, pending = pending_, core = core_,
-            done = std::move(done)](const grpc::Status& status) {
+           [&loop = loop_, call, pending = pending_](const grpc::Status& status) {
              // The answer is told even after stop(): an admission waits for it. Only the manager's own end
-             // drops it.
-             loop.post([call, done, status] {
+             // drops it. The call goes with it: it holds the channel, which must not end on gRPC's threads
+             // (kubeletapi/call.h).
+             loop.post([call = std::move(call->self), status] {
                if (status.ok()) {
-                 done(std::move(call->answer));
+                 call->done(std::move(call->answer));
                } else {
-                 done(fail(to_error(status)));
+                 call->done(fail(to_error(status)));
                }
              });
              pending->end();
