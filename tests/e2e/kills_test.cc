@@ -26,6 +26,24 @@ class e2e : public DemoFleet {
     });
     return out;
   }
+  // What is not settled, and what each container waits for and why.
+  std::string waiting() const {
+    std::string out;
+    pods_->for_each([&](const auto& pod) {
+      if (get_string(*pod, {"status", "phase"}) == "Succeeded") return;
+      const Json* ready = kube::condition(*pod, "Ready");
+      if (ready && get_string(*ready, {"status"}) == "True") return;
+      out += "pod " + str(get_string(*pod, {"metadata", "name"})) + " on " +
+             str(get_string(*pod, {"spec", "nodeName"})) + ": " + str(get_string(*pod, {"status", "phase"})) +
+             "\n";
+      for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
+        const Json* statuses = find(*pod, {"status", kind});
+        if (!statuses) continue;
+        for (const Json& status : statuses->as_array()) out += "  " + to_text(status) + "\n";
+      }
+    });
+    return out;
+  }
   // Every container of every pod runs, or has done its work.
   bool settled() const {
     bool good = true;
@@ -69,7 +87,7 @@ TEST_F(e2e, fifty_kills_end_in_the_same_ready_state) {
   EXPECT_GT(killed["shim"], 0);
   EXPECT_GT(killed["runtime"] + killed["kubelet"], 0);
   EXPECT_TRUE(wait([&] { return chain().ready() && settled() && sorted(picture()) == before; }, 400s))
-      << render(chain()) << logs();
+      << render(chain()) << waiting() << logs();
 }
 
 // The runtime injects what CDI files say and nothing else.
