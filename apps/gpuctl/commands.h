@@ -19,6 +19,7 @@ std::span<const GpuctlCommand> gpuctl_commands();
 int demo_main(int argc, char** argv);
 int sim_main(int argc, char** argv);
 int status_main(int argc, char** argv);
+int preflight_main(int argc, char** argv);
 // Parts of the simulator.
 int sim_supervisor_main(int argc, char** argv);
 int sim_control_plane_main(int argc, char** argv);

@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"driver: {startupProbe: {periodSeconds: x}}", "/driver/startupProbe/periodSeconds"},
         Refusal{"toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: runc}]}",
                 "CONTAINERD_RUNTIME_CLASS"},
-        Refusal{"toolkit: {env: [{name: CONTAINERD_CONFIG, value: etc/x}]}", "absolute path"},
+        Refusal{"toolkit: {env: [{name: CONTAINERD_CONFIG, value: etc/x}]}", "must be an absolute path"},
         Refusal{"toolkit: {env: [{name: CONTAINERD_CONFIG, value: /etc/containerd/config.toml.tmpl}]}",
                 "template"},
         Refusal{"cdi: {enabled: false, nriPluginEnabled: true}", "cdi.nriPluginEnabled"},

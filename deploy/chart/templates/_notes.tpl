@@ -52,34 +52,53 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- default $same $best -}}
 {{- end }}
 
-{{/* Adds to out.list what files/advice.yaml says of the values. dict "root" "out". */}}
+{{/* Adds to out.list what files/advice.yaml says of the values. dict "root" "out" "refuse" (true: what is refused). */}}
 {{- define "gpu-operator.advice" -}}
 {{- $values := .root.Values -}}
 {{- $out := .out -}}
+{{- $refuse := default false .refuse -}}
 {{- range $rule := fromYamlArray (.root.Files.Get "files/advice.yaml") -}}
 {{- $found := fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $rule.key)) -}}
-{{- $applies := $found.there -}}
-{{- $name := $rule.key -}}
-{{- $value := $found.value -}}
-{{- if and $applies $rule.env -}}
-{{- $applies = false -}}
-{{- range (ternary $value list (kindIs "slice" $value)) -}}
-{{- if and (kindIs "map" .) (eq (toString .name) $rule.env) -}}
-{{- $applies = true -}}{{- $value = .value -}}
+{{- if and $found.there (eq $refuse (hasKey $rule "refuse")) -}}
+{{- if $rule.env -}}
+{{- $names := ternary $rule.env (list $rule.env) (kindIs "slice" $rule.env) -}}
+{{- range (ternary $found.value list (kindIs "slice" $found.value)) -}}
+{{- if and (kindIs "map" .) (has (toString .name) $names) -}}
+{{- include "gpu-operator.applyRule" (dict "rule" $rule "values" $values "name" (printf "%s %s" $rule.key .name) "value" .value "out" $out) -}}
 {{- end -}}
 {{- end -}}
-{{- $name = printf "%s %s" $rule.key $rule.env -}}
+{{- else -}}
+{{- include "gpu-operator.applyRule" (dict "rule" $rule "values" $values "name" $rule.key "value" $found.value "out" $out) -}}
 {{- end -}}
-{{- if and $applies (hasKey $rule "value") -}}{{- $applies = eq (toString $value) $rule.value -}}{{- end -}}
-{{- if and $applies $rule.numeric -}}{{- $applies = not (kindIs "string" $value) -}}{{- end -}}
-{{- if and $applies $rule.with -}}
-{{- $other := fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $rule.with)) -}}
-{{- $applies = eq (toString $other.value) "true" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* One rule on one value. dict "rule" "values" "name" "value" "out". */}}
+{{- define "gpu-operator.applyRule" -}}
+{{- $rule := .rule -}}
+{{- $text := toString .value -}}
+{{- $applies := true -}}
+{{- if hasKey $rule "value" -}}{{- $applies = eq $text $rule.value -}}{{- end -}}
+{{- if $rule.numeric -}}{{- $applies = and $applies (not (kindIs "string" .value)) -}}{{- end -}}
+{{- if $rule.suffix -}}{{- $applies = and $applies (hasSuffix $rule.suffix $text) -}}{{- end -}}
+{{- if $rule.relative -}}{{- $applies = and $applies (ne $text "") (not (hasPrefix "/" $text)) -}}{{- end -}}
+{{- if and $rule.notEmpty (empty .value) -}}{{- $applies = false -}}{{- end -}}
+{{- $values := .values -}}
+{{- range $key := $rule.with -}}
+{{- if not (fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $key))).value -}}{{- $applies = false -}}{{- end -}}
+{{- end -}}
+{{- if $rule.without -}}
+{{- $missing := false -}}
+{{- range $key := $rule.without -}}
+{{- if not (fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $key))).value -}}{{- $missing = true -}}{{- end -}}
+{{- end -}}
+{{- $applies = and $applies $missing -}}
 {{- end -}}
 {{- if $applies -}}
-{{- $shown := ternary "" (printf " (%v)" $value) (or (kindIs "map" $value) (kindIs "slice" $value)) -}}
-{{- $_ := set $out "list" (append $out.list (printf "%s%s: %s. Instead: %s" $name $shown $rule.does $rule.instead)) -}}
-{{- end -}}
+{{- $shown := ternary "" (printf " (%v)" .value) (or (kindIs "map" .value) (kindIs "slice" .value)) -}}
+{{- $says := ternary $rule.refuse (printf "%s. Instead: %s" $rule.does $rule.instead) (hasKey $rule "refuse") -}}
+{{- $_ := set .out "list" (append .out.list (printf "%s%s: %s" .name $shown $says)) -}}
 {{- end -}}
 {{- end }}
 

@@ -1,0 +1,101 @@
+// What is said of an administrator's values file before helm is run.
+#include "fleet/values.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuop::fleet {
+namespace {
+
+const ValuesRules& rules() {
+  static const ValuesRules loaded = load_values_rules(fs::path(SOURCE_ROOT) / "deploy/chart").value();
+  return loaded;
+}
+
+// "LINE KIND PATH: TEXT" a line.
+std::string findings(const std::string& yaml) {
+  const auto document = parse_yaml_one(yaml, "values.yaml");
+  EXPECT_TRUE(document) << document.error().text();
+  std::string out;
+  for (const auto& finding : check_values(*document, rules())) {
+    static const char* const kWords[] = {"unknown", "duplicate", "no-effect", "refused"};
+    out += std::to_string(finding.line) + " " + kWords[static_cast<int>(finding.kind)] + " " + finding.path +
+           ": " + finding.text + "\n";
+  }
+  return out;
+}
+
+bool says(const std::string& yaml, const std::string& line) {
+  const std::string all = findings(yaml);
+  if (all.find(line) != std::string::npos) return true;
+  ADD_FAILURE() << "wanted " << line << " in\n" << all;
+  return false;
+}
+
+TEST(fleet_values, files_of_administrators_that_are_right_are_passed_in_silence) {
+  const auto names = list_dir(fs::path(SOURCE_ROOT) / "tests/chart/values");
+  ASSERT_TRUE(names);
+  ASSERT_EQ(names->size(), 10u);
+  for (const auto& name : *names) {
+    EXPECT_EQ(findings(*read_file(fs::path(SOURCE_ROOT) / "tests/chart/values" / name)), "") << name;
+  }
+}
+
+TEST(fleet_values, unknown_keys_get_the_nearest_right_name) {
+  says("driver:\n  verion: '1'\n",
+       "2 unknown driver.verion: no version of this chart has this key; it does nothing (did you mean "
+       "'driver.version'?)");
+  says("dcgmexporter: {}\n", "did you mean 'dcgmExporter'?");
+  says("upgradePolicy: {autoUpgrade: true}\n", "did you mean 'driver.upgradePolicy'?");
+  says("sharing:\n  timeSlicing: {}\n",
+       "1 unknown sharing: no version of this chart has this key; it does nothing\n");
+  EXPECT_EQ(findings("daemonsets: {labels: {anything: goes}}\n"), "");
+  EXPECT_EQ(findings("node-feature-discovery: {worker: {whatever: 1}}\n"), "");
+}
+
+TEST(fleet_values, duplicates_are_named_with_their_line) {
+  says("driver: {enabled: true}\ntoolkit: {}\ndriver: {enabled: false}\n",
+       "duplicate driver: is written twice");
+}
+
+TEST(fleet_values, wrong_types_are_refused_by_path) {
+  says("driver:\n  enabled: 'true'\n",
+       "2 refused driver.enabled: must be a boolean; got the string \"true\"");
+  says("toolkit: {env: {A: b}}\n", "refused toolkit.env: must be a list; got the map");
+  says("driver: {env: [{name: A, value: 1}]}\n",
+       "refused driver.env[0].value: must be a string; got the integer 1");
+  says("driver: {env: [{value: x}]}\n", "refused driver.env[0]: must have the key 'name'");
+  says("mig: {strategy: mixd}\n",
+       "refused mig.strategy: must be one of none, single, mixed; got mixd (did you mean 'mixed'?)");
+  says("daemonsets: {labels: {a: 1}}\n", "refused daemonsets.labels.a: must be a string");
+  EXPECT_EQ(findings("driver: {enabled: null}\n"), "");
+}
+
+TEST(fleet_values, values_that_do_nothing_or_something_else_are_explained) {
+  says("operator:\n  defaultRuntime: containerd\n",
+       "2 no-effect operator.defaultRuntime: 'containerd': nothing;");
+  says("driver: {version: 570.10}\n", "no-effect driver.version: '570.1': reads 570.10 without quotes");
+  says("devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: envvar}]}\n",
+       "no-effect devicePlugin.env DEVICE_LIST_STRATEGY: 'envvar': hands GPUs");
+  EXPECT_EQ(
+      findings(
+          "{cdi: {enabled: false}, devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: envvar}]}}\n"),
+      "");
+}
+
+TEST(fleet_values, what_would_ruin_nodes_or_cannot_work_is_refused) {
+  says("toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: runc}]}\n",
+       "refused toolkit.env CONTAINERD_RUNTIME_CLASS: 'runc': would replace");
+  says("toolkit: {env: [{name: CONTAINERD_CONFIG, value: etc/x}]}\n",
+       "refused toolkit.env CONTAINERD_CONFIG: 'etc/x': must be an absolute path");
+  says("toolkit: {env: [{name: RUNTIME_CONFIG, value: /c.toml.tmpl}]}\n", "is a template");
+  says("{cdi: {nriPluginEnabled: true}, toolkit: {enabled: false}}\n", "refused cdi.nriPluginEnabled");
+  says("gpuCluster: {deployCR: true}\n", "refused clusterPolicy.deployCR");
+  says("devicePlugin: {config: {create: true, name: a}}\n", "refused devicePlugin.config.create");
+  const auto document = parse_yaml_one("gpuCluster: {deployCR: true}\n", "f");
+  EXPECT_FALSE(installable(check_values(*document, rules())));
+  const auto dead = parse_yaml_one("cdi: {default: true}\n", "f");
+  EXPECT_TRUE(installable(check_values(*dead, rules())));
+}
+
+}  // namespace
+}  // namespace gpuop::fleet
