@@ -33,7 +33,7 @@ constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSIO
 constexpr const char* kNamespace = "gpu-operator";
 
 struct Arguments {
-  std::string fleet, policy, state_dir, timeout = "2m";
+  std::string fleet, policy, state_dir, kubeconfig, timeout = "2m";
   bool keep = false, stop = false, our_images = false;
 };
 
@@ -240,6 +240,30 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
   return good;
 }
 
+// Takes out of somebody else's cluster what the demo has put there, while its nodes can still end their pods:
+// the policy first, whose end is the operator's business, then all the rest.
+Result<> leave_cluster(Loop& loop, kube::Client& client, const Input& input, Duration limit) {
+  std::vector<Json> policy, rest;
+  for (const auto& object : input.objects)
+    (get_string(object, {"kind"}) == "ClusterPolicy" ? policy : rest).push_back(object);
+  TRY(fleet::remove_all(loop, client, policy, limit));
+  for (const char* name : {"one-gpu", "shared-gpu", "too-many-gpus"}) {
+    rest.push_back(JsonObject{{"apiVersion", "v1"},
+                              {"kind", "Pod"},
+                              {"metadata", JsonObject{{"name", name}, {"namespace", "default"}}}});
+  }
+  return fleet::remove_all(loop, client, rest, limit);
+}
+
+Result<> remove_nodes(Loop& loop, kube::Client& client, const cluster::Fleet& fleet) {
+  std::vector<Json> nodes;
+  for (const auto& node : fleet.nodes) {
+    nodes.push_back(
+        JsonObject{{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", JsonObject{{"name", node.name}}}});
+  }
+  return fleet::remove_all(loop, client, nodes, 30s);
+}
+
 Result<int> run(const Arguments& arguments) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
   if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
@@ -280,6 +304,7 @@ Result<int> run(const Arguments& arguments) {
   options.state_dir = state;
   options.install_tree = tree.out;
   options.image = kImage;
+  options.kubeconfig = arguments.kubeconfig;
   options.keep = arguments.keep;
   cluster::FleetStatus status;
   bool ended = false;
@@ -341,7 +366,9 @@ Result<int> run(const Arguments& arguments) {
                 arguments.state_dir.empty() ? "" : (" --state-dir " + state.string()).c_str(),
                 fleet_process->kubeconfig().c_str());
   } else {
+    if (!arguments.kubeconfig.empty()) TRY(leave_cluster(loop, *client, input, limit));
     fleet_process->stop();
+    if (!arguments.kubeconfig.empty()) TRY(remove_nodes(loop, *client, input.fleet));
   }
   return code;
 }
@@ -358,6 +385,11 @@ int demo_main(int argc, char** argv) {
                  "fleet file (default: 8 x A100, 8 x H200, 2 x L4 shared, one node without GPU)")
       ->check(CLI::ExistingFile);
   app.add_option("--policy", arguments.policy, "file with the ClusterPolicy, and ConfigMaps that it names")
+      ->check(CLI::ExistingFile);
+  app.add_option(
+         "--kubeconfig", arguments.kubeconfig,
+         "use this cluster's control plane, and take everything out of it again at the end (default: a "
+         "control plane of the demo's own)")
       ->check(CLI::ExistingFile);
   app.add_flag("--our-images", arguments.our_images,
                "replace upstream's operand images in the policy by ours");

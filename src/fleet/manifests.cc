@@ -23,6 +23,7 @@ const kube::Resource* known(std::string_view api_version, std::string_view kind)
                                                &kube::kSecrets,
                                                &kube::kServices,
                                                &kube::kPods,
+                                               &kube::kNodes,
                                                &kube::kDaemonSets,
                                                &kube::kDeployments,
                                                &kube::kJobs,
@@ -99,6 +100,56 @@ Result<> wait_established(Loop& loop, kube::Client& client, std::size_t wanted,
 }
 
 }  // namespace
+
+namespace {
+
+// Deletes all of `objects` at once and waits until each is gone: a deleted object stays while somebody has
+// still to let it go, which a watch of that one object tells.
+Result<> remove_some(Loop& loop, kube::Client& client, const std::vector<Json>& objects, Duration limit) {
+  std::optional<Error> first;
+  std::vector<std::unique_ptr<kube::Informer>> watches;
+  std::vector<Handle> handles(objects.size());
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const kube::Resource type = TRY(resource_of(objects[i]));
+    const std::string ns(type.namespaced ? kube::namespace_of(objects[i]) : std::string_view());
+    handles[i] = client.remove(type, ns, kube::name_of(objects[i]), {.propagation = "Background"},
+                               [&, i](kube::ApiResult<> removed) {
+                                 if (!removed && !removed.error().not_found() && !first)
+                                   first = removed.error().error("delete " + title(objects[i]));
+                               });
+    kube::InformerOptions one;
+    one.ns = ns;
+    one.field_selector = "metadata.name=" + std::string(kube::name_of(objects[i]));
+    watches.push_back(std::make_unique<kube::Informer>(client, type, one));
+    watches.back()->start();
+  }
+  // A kind that is not served any more has no objects.
+  const auto gone = [](const auto& watch) {
+    return (watch->synced() && watch->size() == 0) ||
+           watch->fault().find("could not find the requested resource") != std::string::npos;
+  };
+  const auto all_gone = [&] { return first || std::all_of(watches.begin(), watches.end(), gone); };
+  if (!loop.run_until(all_gone, limit)) {
+    const auto stays = std::find_if_not(watches.begin(), watches.end(), gone) - watches.begin();
+    return fail(Code::kTimeout, "delete " + title(objects[static_cast<std::size_t>(stays)]) +
+                                    ": it is not gone after " + format_go_duration(limit));
+  }
+  if (first) return fail(std::move(*first));
+  return {};
+}
+
+}  // namespace
+
+Result<> remove_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects, Duration limit) {
+  std::vector<Json> last;
+  std::vector<Json> rest;
+  for (const auto& object : objects) {
+    const auto kind = get_string(object, {"kind"});
+    (kind == "CustomResourceDefinition" || kind == "Namespace" ? last : rest).push_back(object);
+  }
+  TRY(remove_some(loop, client, rest, limit));
+  return remove_some(loop, client, last, limit);
+}
 
 Result<kube::Resource> resource_of(const Json& object) {
   const auto api_version = get_string(object, {"apiVersion"});

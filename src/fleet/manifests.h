@@ -23,4 +23,8 @@ Result<kube::Resource> resource_of(const Json& object);
 // call returns when they are established. Errors name the object.
 Result<> apply_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects);
 
+// Deletes each object, with what it owns, and waits until all are gone; absent is fine. CRDs, whose end takes
+// their objects along, and namespaces go last.
+Result<> remove_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects, Duration limit);
+
 }  // namespace gpuop::fleet

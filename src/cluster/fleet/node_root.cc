@@ -56,8 +56,10 @@ Result<> make_dev(const fs::path& dev) {
 Result<fs::path> mount_root(const NodeRootOptions& options) {
   fs::path root = options.folder / "root";
   for (const char* dir : {"root", "upper", "work", "containerd"}) TRY(make_dirs(options.folder / dir));
-  std::string data = "lowerdir=" + options.tree.node_layer.string() + ":" + options.tree.image.string() +
-                     ",upperdir=" + (options.folder / "upper").string() +
+  std::string lower;
+  for (const fs::path& layer : options.layers) lower += layer.string() + ":";
+  lower += options.tree.node_layer.string() + ":" + options.tree.image.string();
+  std::string data = "lowerdir=" + lower + ",upperdir=" + (options.folder / "upper").string() +
                      ",workdir=" + (options.folder / "work").string();
   TRY(mount_on("node", root, "overlay", MS_NODEV, data.c_str()));
   std::string images(kNodeImages + 1);
@@ -71,6 +73,12 @@ Result<fs::path> mount_root(const NodeRootOptions& options) {
   TRY(mount_on("proc", root / "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
   TRY(mount_on("run", root / "run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755"));
   TRY(make_dev(root / "dev"));
+  for (const auto& [from, to] : options.binds) {
+    const fs::path target = root / to.relative_path();
+    TRY(make_dirs(fs::is_directory(from) ? target : target.parent_path()));
+    if (!fs::is_directory(from)) TRY(write_file_atomic(target, ""));
+    TRY(bind(from, target));
+  }
   return root;
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/files.h"
 #include "base/result.h"
@@ -18,6 +20,10 @@ struct NodeRootOptions {
   std::string image;    // reference of the operator's image
   InstallTree tree;
   fs::path folder;  // the node's, on a tmpfs
+  // Further layers of the node's root, above the tree's own, the highest first.
+  std::vector<fs::path> layers;
+  // Paths of the machine that show on the node: from, to.
+  std::vector<std::pair<fs::path, fs::path>> binds;
 };
 
 // Paths on a node.
