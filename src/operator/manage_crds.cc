@@ -4,6 +4,7 @@
 
 #include "base/yaml.h"
 #include "kube/object.h"
+#include "operator/apply.h"
 
 namespace gpuop::op {
 namespace {
@@ -51,32 +52,24 @@ Json merged(Json live, const Json& wanted) {
   return live;
 }
 
-// `live` says all that `wanted` says. Beyond that it may say what the API server filled in, but not in a
-// schema, where a key more is another type.
-bool covers(const Json& live, const Json& wanted, bool exact) {
-  if (wanted.is_object() && live.is_object()) {
-    const auto& mine = live.as_object();
-    if (exact && mine.size() != wanted.as_object().size()) return false;
-    return std::ranges::all_of(wanted.as_object(), [&](const auto& entry) {
-      const Json* there = mine.if_contains(entry.key());
-      return there && covers(*there, entry.value(), exact || entry.key() == "openAPIV3Schema");
-    });
+// The schemas of the versions, compared whole: a key more than wanted is another type, elsewhere it is a
+// default that the API server filled in.
+std::string schemas_of(const Json& crd) {
+  std::string text;
+  for (const auto& version : get_array(crd, {"spec", "versions"})) {
+    const Json* schema = find(version, {"schema", "openAPIV3Schema"});
+    text += str(get_string(version, {"name"})) + (schema ? to_canonical_text(*schema) : "") + "\n";
   }
-  if (wanted.is_array() && live.is_array()) {
-    const auto& mine = live.as_array();
-    const auto& theirs = wanted.as_array();
-    return std::equal(mine.begin(), mine.end(), theirs.begin(), theirs.end(),
-                      [exact](const Json& a, const Json& b) { return covers(a, b, exact); });
-  }
-  return live == wanted;
+  return text;
 }
 
 bool up_to_date(const Json& live, const Json& wanted) {
-  if (!covers(*find(live, {"spec"}), *find(wanted, {"spec"}), false)) return false;
+  if (!covers(*find(live, {"spec"}), *find(wanted, {"spec"})) || schemas_of(live) != schemas_of(wanted))
+    return false;
   for (const char* part : {"labels", "annotations"}) {
     const Json* more = find(wanted, {"metadata", part});
     const Json* there = find(live, {"metadata", part});
-    if (more && more->is_object() && !(there && covers(*there, *more, false))) return false;
+    if (more && more->is_object() && !(there && covers(*there, *more))) return false;
   }
   return true;
 }
