@@ -249,6 +249,47 @@ TEST(chart, known_keys_cover_the_defaults) {
   walk(parse_yaml_one(*values, "values.yaml")->value, "");
 }
 
+// case 40 of operator.md; ChartRefusal has the rest.
+TEST(chart, case40_two_policies_and_empty_plugin_configurations_fail_to_render) {
+  EXPECT_NE(helm({"template"}, "{clusterPolicy: {deployCR: true}, gpuCluster: {deployCR: true}}").code, 0);
+  const auto empty = helm({"template"}, "devicePlugin: {config: {create: true, name: sharing, data: {}}}");
+  EXPECT_NE(empty.code, 0);
+  EXPECT_NE(empty.out.find("devicePlugin.config.data"), std::string::npos) << empty.out;
+}
+
+// `kubectl apply -k deploy` brings every definition and every object of the plain manifests, but the rule
+// whose kind must be there first.
+TEST(chart, kustomization_holds_definitions_and_manifests) {
+  Command command;
+  command.argv = {(helm_path().parent_path() / "kubectl").string(), "kustomize",
+                  (fs::path(SOURCE_ROOT) / "deploy").string()};
+  command.merge_output = true;
+  const auto ran = run_command(command, 30s);
+  ASSERT_TRUE(ran) << ran.error().text();
+  ASSERT_EQ(ran->code, 0) << ran->out;
+  auto documents = parse_yaml(ran->out, "kubectl kustomize");
+  ASSERT_TRUE(documents) << documents.error().text();
+  std::multiset<std::string> built;
+  for (const auto& document : *documents)
+    built.insert(str(get_string(document.value, {"kind"})) + "/" +
+                 str(get_string(document.value, {"metadata", "name"})));
+  std::multiset<std::string> wanted;
+  for (const char* folder : {"deploy/chart/crds", "deploy/manifests"}) {
+    const fs::path dir = fs::path(SOURCE_ROOT) / folder;
+    const auto files = list_dir(dir);
+    ASSERT_TRUE(files);
+    for (const auto& file : *files) {
+      if (file == "40-gpu-rule.yaml") continue;
+      auto parts = parse_yaml(*read_file(dir / file), file);
+      ASSERT_TRUE(parts) << parts.error().text();
+      for (const auto& part : *parts)
+        wanted.insert(str(get_string(part.value, {"kind"})) + "/" +
+                      str(get_string(part.value, {"metadata", "name"})));
+    }
+  }
+  EXPECT_EQ(built, wanted);
+}
+
 // The plain manifests grant what the chart grants.
 TEST(chart, rules_equal_those_of_the_plain_manifests) {
   const auto objects = rendered("{}");
