@@ -12,7 +12,7 @@ namespace gpuop {
 namespace {
 
 struct Arguments {
-  std::string programs, assets, sim, stage, out,
+  std::string programs, assets, crds, sim, stage, out,
       reference = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION;
   std::vector<std::string> layers, entrypoint;
 };
@@ -23,8 +23,11 @@ Result<ociimage::Written> make(const Arguments& arguments) {
   image.entrypoint = arguments.entrypoint;
   image.env = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"};
   if (!arguments.programs.empty()) {
-    const auto tree = TRY(
-        cluster::stage_install_tree({arguments.programs, arguments.sim, arguments.assets, arguments.stage}));
+    const auto tree = TRY(cluster::stage_install_tree({.programs = arguments.programs,
+                                                       .sim = arguments.sim,
+                                                       .assets = arguments.assets,
+                                                       .crds = arguments.crds,
+                                                       .out = arguments.stage}));
     image.layers.push_back(tree.image);
     image.command = {"gpu-operator"};
     image.labels = {{"org.opencontainers.image.title", "gpu-operator"},
@@ -46,6 +49,7 @@ int main(int argc, char** argv) {
   app.add_option("--programs", arguments.programs, "folder with the programs of the operator's image")
       ->check(CLI::ExistingDirectory)
       ->needs(stage);
+  app.add_option("--crds", arguments.crds, "custom resource definitions, for the operator's image");
   app.add_option("--assets", arguments.assets, "operand manifests, for the operator's image")
       ->check(CLI::ExistingDirectory);
   app.add_option("--sim", arguments.sim,
