@@ -14,8 +14,8 @@ struct InstallTreeOptions {
   fs::path programs;  // gpu-operator, gpu-node, gpuctl, nvidia-container-runtime, …, gpuop-runc
   fs::path sim;       // the fake hardware: lib/, bin/, profiles/; may be absent
   fs::path assets;    // operand manifests; empty: none
-  fs::path crds;      // custom resource definitions, for the chart's hooks; empty: none
   fs::path out;       // made if absent
+  fs::path crds;      // custom resource definitions, for the chart's hooks; empty: none
 };
 
 struct InstallTree {
