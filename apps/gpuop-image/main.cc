@@ -26,8 +26,8 @@ Result<ociimage::Written> make(const Arguments& arguments) {
     const auto tree = TRY(cluster::stage_install_tree({.programs = arguments.programs,
                                                        .sim = arguments.sim,
                                                        .assets = arguments.assets,
-                                                       .crds = arguments.crds,
-                                                       .out = arguments.stage}));
+                                                       .out = arguments.stage,
+                                                       .crds = arguments.crds}));
     image.layers.push_back(tree.image);
     image.command = {"gpu-operator"};
     image.labels = {{"org.opencontainers.image.title", "gpu-operator"},
