@@ -204,6 +204,8 @@ Result<> put_cpus(const fs::path& root, const NodeHardware& hw) {
     std::string distance;
     for (int m = 0; m < nodes; ++m) distance += text(m ? " %d" : "%d", m == n ? 10 : 21);
     TRY(put(dir / "cpulist", cpu_list(n * per_node, count)));
+    for (int i = n * per_node; i < n * per_node + count; ++i)
+      TRY(put_link(text("../../cpu/cpu%d", i), dir / text("cpu%d", i)));
     TRY(put(dir / "distance", distance + "\n"));
     long long kib = hw.memory_mib * 1024 / nodes;
     TRY(put(dir / "meminfo", text("Node %d MemTotal:       %lld kB\nNode %d MemFree:        %lld kB\n", n,

@@ -116,6 +116,12 @@ put_policy() { # put_policy DIR: by server-side apply
   done < <(awk -v RS='---\n' -v ORS='\0' 1 "$here/host-network.yaml")
 }
 
+give_up() { # give_up DIR FOLDER MESSAGE
+  tail -n 5 "$1/log/$(basename "$2").log" >&2
+  end_node "$1" "$2"
+  die "$3; its logs are in $1/log"
+}
+
 is_ready() { api "$1" "/api/v1/nodes/$2" | tr -d ' \n' | grep -q '"type":"Ready","status":"True"\|"status":"True"[^}]*"type":"Ready"'; }
 
 node() {
@@ -148,9 +154,9 @@ node() {
   echo $! >"$folder/pid"
   until_true 5 alive "$dir" "$folder/pid" || true
   node_is() { ! alive "$dir" "$folder/pid" || "$@"; }
-  until_true 60 node_is api "$dir" "/api/v1/nodes/$name" || die "node $name did not register within 60 s; its logs are in $dir/log"
-  alive "$dir" "$folder/pid" || { tail -n 5 "$dir/log/$name.log" >&2; die "node $name ended; its logs are in $dir/log"; }
+  until_true 60 node_is api "$dir" "/api/v1/nodes/$name" || give_up "$dir" "$folder" "node $name did not register within 60 s"
+  alive "$dir" "$folder/pid" || give_up "$dir" "$folder" "node $name ended"
   give_address "$dir" "$name" "$address"
-  until_true 60 node_is is_ready "$dir" "$name" || die "node $name is not Ready after 60 s; its logs are in $dir/log"
+  until_true 60 node_is is_ready "$dir" "$name" || give_up "$dir" "$folder" "node $name is not Ready after 60 s"
   say "node $name is Ready"
 }

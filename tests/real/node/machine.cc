@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
@@ -162,6 +163,9 @@ Result<> set_up(const NodeOptions& options) {
   cluster::NodeRootOptions root;
   root.node = fleet.nodes.front();
   root.node.name = options.name;
+  // The kubelet gives pods the CPUs that it finds: they must be there.
+  root.node.cpus = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  root.node.numa_nodes = 1;
   root.seed = fleet.seed;
   root.address = options.address;
   root.image = options.image;

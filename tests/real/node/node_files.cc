@@ -45,6 +45,16 @@ Result<> bind(const fs::path& from, const fs::path& to) {
   return {};
 }
 
+// At their place, now that /sys is the node's. Private first, or what goes from one place would go from both.
+Result<> show_cgroups() {
+  TRY(make_dirs("/sys/fs/cgroup"));
+  if (::mount(nullptr, kCgroups, nullptr, MS_PRIVATE | MS_REC, nullptr) != 0)
+    return fail(errno_error("mount '/sys/fs/cgroup'", errno));
+  TRY(bind(kCgroups, "/sys/fs/cgroup"));
+  if (::umount2(kCgroups, MNT_DETACH) != 0) return fail(errno_error("mount '/sys/fs/cgroup'", errno));
+  return {};
+}
+
 Result<> write_base_spec() {
   const ExitState made = TRY(run_command(Command{.argv = {"/usr/bin/ctr", "oci", "spec"}}, 20s));
   if (!made.ok()) return fail(Code::kUnknown, "ctr oci spec: " + made.err);
@@ -88,8 +98,7 @@ Result<> prepare_node(const NodeOptions& options) {
   TRY(make_dirs("/etc/cni/net.d"));
   TRY(write_file_atomic("/etc/cni/net.d/10-node.conflist", kNetwork));
   TRY(write_file_atomic("/etc/containerd/config.toml", kContainerdConfig));
-  TRY(make_dirs("/sys/fs/cgroup"));
-  TRY(bind(kCgroups, "/sys/fs/cgroup"));
+  TRY(show_cgroups());
   TRY(show_settings());
   return write_base_spec();
 }
