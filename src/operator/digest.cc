@@ -55,24 +55,6 @@ std::string mount_list(const Json& container) {
   return items.empty() ? "" : "([]config.VolumeMountConfig)[" + join(items, " ") + "]";
 }
 
-class Fields {
- public:
-  void text(std::string_view name, std::string_view value) {
-    if (!value.empty()) fields_[std::string(name)] = "(string)" + std::string(value);
-  }
-  void flag(std::string_view name) { fields_[std::string(name)] = "(bool)true"; }
-  void list(std::string_view name, const JsonArray& value) {
-    if (!value.empty()) fields_[std::string(name)] = text_list(value);
-  }
-  void ready(std::string_view name, std::string value) {
-    if (!value.empty()) fields_[std::string(name)] = std::move(value);
-  }
-  std::string digest() const { return digest_of(fields_); }
-
- private:
-  std::map<std::string, std::string> fields_;
-};
-
 }  // namespace
 
 std::string digest_of(const std::map<std::string, std::string>& fields) {
@@ -81,8 +63,44 @@ std::string digest_of(const std::map<std::string, std::string>& fields) {
   return std::to_string(fnv1a32(all));
 }
 
+void DriverDigest::text(std::string_view name, std::string_view value) {
+  if (!value.empty()) fields_[std::string(name)] = "(string)" + std::string(value);
+}
+
+void DriverDigest::flag(std::string_view name) {
+  fields_[std::string(name)] = "(bool)true";
+}
+
+void DriverDigest::list(std::string_view name, const JsonArray& value) {
+  if (!value.empty()) fields_[std::string(name)] = text_list(value);
+}
+
+void DriverDigest::ready(std::string_view name, std::string value) {
+  if (!value.empty()) fields_[std::string(name)] = std::move(value);
+}
+
+void DriverDigest::env(std::string_view name, const std::vector<policy::EnvVar>& variables) {
+  JsonArray list;
+  for (const auto& variable : variables)
+    list.push_back(JsonObject{{"name", variable.name}, {"value", variable.value}});
+  ready(name, env_list(JsonObject{{"env", std::move(list)}}));
+}
+
+void DriverDigest::volumes(const Json& pod, const std::set<std::string>& known) {
+  auto unknown = [&known](const JsonArray& all) {
+    JsonArray out;
+    for (const Json& each : all)
+      if (!known.contains(str(get_string(each, {"name"})))) out.push_back(each);
+    return out;
+  };
+  ready("AdditionalVolumes", volume_list(JsonObject{{"volumes", unknown(get_array(pod, {"volumes"}))}}));
+  if (const Json* driver = find_container(pod, "nvidia-driver-ctr"))
+    ready("AdditionalVolumeMounts",
+          mount_list(JsonObject{{"volumeMounts", unknown(get_array(*driver, {"volumeMounts"}))}}));
+}
+
 std::string driver_digest(const Json& pod) {
-  Fields fields;
+  DriverDigest fields;
   auto image = [](const Json& container) { return get_string(container, {"image"}); };
   if (const Json* driver = find_container(pod, "nvidia-driver-ctr")) {
     fields.text("DriverImage", image(*driver));

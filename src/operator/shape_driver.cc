@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "operator/digest.h"
+#include "operator/driver_parts.h"
 #include "operator/pod.h"
 #include "operator/shape.h"
 
@@ -12,12 +13,6 @@ namespace gpuop::op {
 
 namespace {
 
-constexpr std::string_view kDriver = "nvidia-driver-ctr";
-constexpr std::string_view kManager = "k8s-driver-manager";
-constexpr std::string_view kPeermem = "nvidia-peermem-ctr";
-constexpr std::string_view kGds = "nvidia-fs-ctr";
-constexpr std::string_view kGdrcopy = "nvidia-gdrcopy-ctr";
-constexpr std::string_view kToolkit = "openshift-driver-toolkit-ctr";
 constexpr std::string_view kNodeKernel = "feature.node.kubernetes.io/kernel-version.full";
 constexpr std::string_view kNodeOstree = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION";
 
@@ -92,21 +87,6 @@ void mount_keys(Json& pod, std::initializer_list<std::string_view> containers, c
   add_volume(pod, config_map_volume(name, name, keys));
 }
 
-void set_probe(Json& container, std::string_view kind, const std::optional<policy::Probe>& probe) {
-  if (!probe) return;
-  // Liveness and readiness have no template: the startup script says whether the driver works (D-03).
-  if (!has(container, {kind}))
-    set(container, {kind, "exec", "command"}, JsonArray{"sh", "/usr/local/bin/startup-probe.sh"});
-  auto number = [&](std::string_view field, std::int64_t value) {
-    if (value != 0) set(container, {kind, field}, value);
-  };
-  number("initialDelaySeconds", probe->initial_delay_seconds);
-  number("timeoutSeconds", probe->timeout_seconds);
-  number("periodSeconds", probe->period_seconds);
-  number("successThreshold", probe->success_threshold);
-  number("failureThreshold", probe->failure_threshold);
-}
-
 // Without a word of the user the driver is looked at from the start and every second, for as long as upstream
 // would wait in all; a driver that we took over keeps its pods' form.
 void quicken_startup(const View& view, Json& container, const std::string& daemonset) {
@@ -130,6 +110,62 @@ void relax_affinity(const View& view, Json& pod, const std::string& daemonset) {
   remove(pod, {"affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"});
   set(pod, {"affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution"},
       std::move(preferred));
+}
+
+void shape_manager_env(const View& view, Json& manager) {
+  const policy::DriverSpec& spec = view.spec.driver;
+  if (spec.rdma.enabled) {
+    set_env(manager, "GPU_DIRECT_RDMA_ENABLED", "true");
+    if (spec.rdma.use_host_mofed) set_env(manager, "USE_HOST_MOFED", "true");
+  }
+  set_env(manager, spec.manager.env);
+}
+
+void shape_driver_env(const View& view, Json& pod, Json& driver) {
+  const policy::DriverSpec& spec = view.spec.driver;
+  const std::string type = spec.kernel_module_type.empty() ? "auto" : spec.kernel_module_type;
+  set_env(driver, "KERNEL_MODULE_TYPE", type);
+  if (type == "open") set_env(driver, "OPEN_KERNEL_MODULES_ENABLED", "true");
+  if (view.spec.gdrcopy.enabled) set_env(driver, "GDRCOPY_ENABLED", "true");
+  if (view.spec.gds.enabled) set_env(driver, "GDS_ENABLED", "true");
+  if (spec.rdma.enabled) {
+    set_env(driver, "GPU_DIRECT_RDMA_ENABLED", "true");
+    if (spec.rdma.use_host_mofed) {
+      set_env(driver, "USE_HOST_MOFED", "true");
+      if (Json* volume = find_volume(pod, "mlnx-ofed-usr-src"))
+        set(*volume, {"hostPath", "path"}, "/usr/src");
+    }
+  }
+  set_env(driver, spec.env);
+  if (view.facts.openshift()) set_env(driver, "OPENSHIFT_VERSION", view.facts.openshift_version);
+}
+
+void set_label(Json& daemonset, std::string_view key, std::string_view value) {
+  set(daemonset, {"metadata", "labels", key}, value);
+  set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
+}
+
+void set_digest(Json& pod) {
+  std::string digest = driver_digest(pod);
+  for (std::string_view name : {kManager, kDriver, kToolkit})
+    if (Json* container = find_container(pod, name)) set_env(*container, "DRIVER_CONFIG_DIGEST", digest);
+}
+
+}  // namespace
+
+void set_probe(Json& container, std::string_view kind, const std::optional<policy::Probe>& probe) {
+  if (!probe) return;
+  // Liveness and readiness have no template: the startup script says whether the driver works (D-03).
+  if (!has(container, {kind}))
+    set(container, {kind, "exec", "command"}, JsonArray{"sh", "/usr/local/bin/startup-probe.sh"});
+  auto number = [&](std::string_view field, std::int64_t value) {
+    if (value != 0) set(container, {kind, field}, value);
+  };
+  number("initialDelaySeconds", probe->initial_delay_seconds);
+  number("timeoutSeconds", probe->timeout_seconds);
+  number("periodSeconds", probe->period_seconds);
+  number("successThreshold", probe->success_threshold);
+  number("failureThreshold", probe->failure_threshold);
 }
 
 void add_licensing(const View& view, Json& pod, Json& driver) {
@@ -166,7 +202,6 @@ void add_topology(const View& view, Json& pod, Json& driver) {
   add_volume(pod, config_map_volume("topology-config", name, std::vector<std::string>{key}));
 }
 
-// Entitlements of the host, which package installation needs.
 void add_subscription(const View& view, Json& pod, Json& driver, const std::string& os) {
   struct Part {
     std::string_view at, host, type;
@@ -187,30 +222,28 @@ void add_subscription(const View& view, Json& pod, Json& driver, const std::stri
   }
 }
 
-Result<> add_config_files(const View& view, Json& pod, Json& driver, const DriverLayout& layout) {
-  const policy::DriverSpec& spec = view.spec.driver;
-  const std::string& os = layout.node.os_id;
-  add_licensing(view, pod, driver);
-  add_topology(view, pod, driver);
-  TRY(mount_kernel_module_config(view, pod, {kDriver, kPeermem}, spec.kernel_module_config.name,
-                                 "spec.driver.kernelModuleConfig"));
-  if (layout.precompiled && is_suse(os)) {
-    add_mount(
-        driver,
-        JsonObject{{"name", "lib-modules"}, {"mountPath", "/run/host/lib/modules"}, {"readOnly", true}});
-    add_volume(pod, host_path_volume("lib-modules", "/lib/modules", "Directory"));
-  }
-  if (layout.precompiled) return {};
-  if (const std::string& name = spec.repo_config.config_map_name; !name.empty())
-    mount_keys(pod, {kDriver, kGds, kGdrcopy}, name, *TRY(keys_of(view, name, "spec.driver.repoConfig")),
-               TRY(folder_for(os, "/etc/apt/sources.list.d", "/etc/yum.repos.d", "/etc/zypp/repos.d",
-                              "spec.driver.repoConfig")));
-  if (const std::string& name = spec.cert_config.name; !name.empty())
-    mount_keys(pod, {kDriver, kGds, kGdrcopy}, name, *TRY(keys_of(view, name, "spec.driver.certConfig")),
-               TRY(folder_for(os, "/usr/local/share/ca-certificates", "/etc/pki/ca-trust/extracted/pem",
-                              "/etc/pki/trust/anchors", "spec.driver.certConfig")));
-  add_subscription(view, pod, driver, os);
+Result<> add_repo_config(const View& view, Json& pod, const std::string& name, const std::string& os,
+                         std::string_view field) {
+  if (name.empty()) return {};
+  mount_keys(pod, {kDriver, kGds, kGdrcopy}, name, *TRY(keys_of(view, name, field)),
+             TRY(folder_for(os, "/etc/apt/sources.list.d", "/etc/yum.repos.d", "/etc/zypp/repos.d", field)));
   return {};
+}
+
+Result<> add_cert_config(const View& view, Json& pod, const std::string& name, const std::string& os,
+                         std::string_view field) {
+  if (name.empty()) return {};
+  mount_keys(pod, {kDriver, kGds, kGdrcopy}, name, *TRY(keys_of(view, name, field)),
+             TRY(folder_for(os, "/usr/local/share/ca-certificates", "/etc/pki/ca-trust/extracted/pem",
+                            "/etc/pki/trust/anchors", field)));
+  return {};
+}
+
+void add_suse_modules(Json& pod, Json& driver, const std::string& os) {
+  if (!is_suse(os)) return;
+  add_mount(driver,
+            JsonObject{{"name", "lib-modules"}, {"mountPath", "/run/host/lib/modules"}, {"readOnly", true}});
+  add_volume(pod, host_path_volume("lib-modules", "/lib/modules", "Directory"));
 }
 
 void add_proxy(const View& view, Json& pod) {
@@ -268,34 +301,6 @@ void add_secret_env(const View& view, Json& pod) {
       set(*container, {"envFrom"}, JsonArray{JsonObject{{"secretRef", JsonObject{{"name", secret}}}}});
 }
 
-void shape_manager_env(const View& view, Json& manager) {
-  const policy::DriverSpec& spec = view.spec.driver;
-  if (spec.rdma.enabled) {
-    set_env(manager, "GPU_DIRECT_RDMA_ENABLED", "true");
-    if (spec.rdma.use_host_mofed) set_env(manager, "USE_HOST_MOFED", "true");
-  }
-  set_env(manager, spec.manager.env);
-}
-
-void shape_driver_env(const View& view, Json& pod, Json& driver) {
-  const policy::DriverSpec& spec = view.spec.driver;
-  const std::string type = spec.kernel_module_type.empty() ? "auto" : spec.kernel_module_type;
-  set_env(driver, "KERNEL_MODULE_TYPE", type);
-  if (type == "open") set_env(driver, "OPEN_KERNEL_MODULES_ENABLED", "true");
-  if (view.spec.gdrcopy.enabled) set_env(driver, "GDRCOPY_ENABLED", "true");
-  if (view.spec.gds.enabled) set_env(driver, "GDS_ENABLED", "true");
-  if (spec.rdma.enabled) {
-    set_env(driver, "GPU_DIRECT_RDMA_ENABLED", "true");
-    if (spec.rdma.use_host_mofed) {
-      set_env(driver, "USE_HOST_MOFED", "true");
-      if (Json* volume = find_volume(pod, "mlnx-ofed-usr-src"))
-        set(*volume, {"hostPath", "path"}, "/usr/src");
-    }
-  }
-  set_env(driver, spec.env);
-  if (view.facts.openshift()) set_env(driver, "OPENSHIFT_VERSION", view.facts.openshift_version);
-}
-
 void shape_peermem(const View& view, Json& pod, const std::string& image) {
   const policy::DriverSpec& spec = view.spec.driver;
   if (!spec.rdma.enabled) return drop_container(pod, kPeermem);
@@ -305,19 +310,6 @@ void shape_peermem(const View& view, Json& pod, const std::string& image) {
   set_resources(*peermem, spec.resources);
   if (spec.rdma.use_host_mofed) set_env(*peermem, "USE_HOST_MOFED", "true");
 }
-
-void set_label(Json& daemonset, std::string_view key, std::string_view value) {
-  set(daemonset, {"metadata", "labels", key}, value);
-  set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
-}
-
-void set_digest(Json& pod) {
-  std::string digest = driver_digest(pod);
-  for (std::string_view name : {kManager, kDriver, kToolkit})
-    if (Json* container = find_container(pod, name)) set_env(*container, "DRIVER_CONFIG_DIGEST", digest);
-}
-
-}  // namespace
 
 Result<std::string> os_image(const View& view, const policy::ImageSpec& spec, std::string_view what,
                              std::string_view variable, const std::string& suffix) {
@@ -440,6 +432,27 @@ Result<std::vector<DriverLayout>> driver_layouts(const View& view, const std::st
     layouts.push_back({.name = base + "-" + version, .node = node, .rhcos = version});
   return layouts;
 }
+
+namespace {
+
+Result<> add_config_files(const View& view, Json& pod, Json& driver, const DriverLayout& layout) {
+  const policy::DriverSpec& spec = view.spec.driver;
+  const std::string& os = layout.node.os_id;
+  add_licensing(view, pod, driver);
+  add_topology(view, pod, driver);
+  TRY(mount_kernel_module_config(view, pod, {kDriver, kPeermem}, spec.kernel_module_config.name,
+                                 "spec.driver.kernelModuleConfig"));
+  if (layout.precompiled) {
+    add_suse_modules(pod, driver, os);
+    return {};
+  }
+  TRY(add_repo_config(view, pod, spec.repo_config.config_map_name, os, "spec.driver.repoConfig"));
+  TRY(add_cert_config(view, pod, spec.cert_config.name, os, "spec.driver.certConfig"));
+  add_subscription(view, pod, driver, os);
+  return {};
+}
+
+}  // namespace
 
 Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& layout) {
   const policy::DriverSpec& spec = view.spec.driver;

@@ -1,0 +1,414 @@
+// The objects of an NVIDIADriver (operands-driver-validator.md §3.4, the NVIDIADriver variant): the driver's
+// manifests once for each pool, under names of the pool. Orders of lists are upstream's, since a changed pod
+// template would reinstall drivers on a takeover.
+#include <algorithm>
+
+#include "base/text.h"
+#include "operator/digest.h"
+#include "operator/driver_parts.h"
+#include "operator/driver_pools.h"
+#include "operator/pod.h"
+
+namespace gpuop::op {
+namespace {
+
+constexpr std::string_view kStateLabel = "nvidia.com/gpu-operator.state";
+constexpr std::string_view kDigest = "DRIVER_CONFIG_DIGEST";
+
+// The driver's fields where the shared parts look for them.
+policy::ClusterPolicySpec as_policy(const policy::NvidiaDriverSpec& spec, const std::string& host_root) {
+  policy::ClusterPolicySpec out;
+  policy::DriverSpec& driver = out.driver;
+  static_cast<policy::ImageSpec&>(driver) = spec;
+  driver.resources = spec.resources;
+  driver.env = spec.env;
+  driver.use_precompiled = spec.use_precompiled;
+  driver.kernel_module_type = spec.kernel_module_type;
+  driver.rdma = spec.rdma;
+  driver.manager = spec.manager;
+  driver.repo_config.config_map_name = spec.repo_config.name;
+  driver.licensing_config = {spec.licensing_config.name, spec.licensing_config.secret_name,
+                             spec.licensing_config.nls_enabled};
+  driver.virtual_topology.config = spec.virtual_topology_config.name;
+  driver.secret_env = spec.secret_env;
+  out.gds = spec.gds;
+  out.gdrcopy = spec.gdrcopy;
+  out.host_paths.root_fs = host_root;
+  return out;
+}
+
+// 2.17.5 of "v2.17.5" or "2.17.5-ubuntu"; empty where it is no such version.
+std::vector<std::int64_t> version_parts(std::string_view text) {
+  if (text.starts_with('v')) text.remove_prefix(1);
+  text = text.substr(0, text.find('-'));
+  std::vector<std::int64_t> parts;
+  for (const auto& part : split(text, '.')) {
+    const auto number = parse_int(part);
+    if (!number) return {};
+    parts.push_back(*number);
+  }
+  return parts;
+}
+
+// nvidia-fs from 2.17.5 on needs the open kernel modules; `auto` chooses those from driver branch 570 on.
+bool gds_needs_open_modules(const policy::NvidiaDriverSpec& spec) {
+  if (!spec.gds.enabled || spec.kernel_module_type == "open") return false;
+  const bool old = !spec.gds.version.starts_with("sha256") &&
+                   version_parts(spec.gds.version) < std::vector<std::int64_t>{2, 17, 5};
+  if (old) return false;
+  const auto driver = version_parts(spec.version);
+  return !(spec.kernel_module_type == "auto" && !driver.empty() && driver.front() >= 570);
+}
+
+class DriverRenderer {
+ public:
+  DriverRenderer(const policy::NvidiaDriver& driver, const ClusterFacts& facts, const Assets& assets,
+                 const std::string& host_root)
+      : driver_(driver), spec_(driver.spec), facts_(facts), assets_(assets), host_root_(host_root) {
+    policy_.name = driver.name;
+    policy_.uid = driver.uid;
+    policy_.spec = as_policy(driver.spec, host_root);
+  }
+
+  Result<> check() const {
+    if (spec_.use_precompiled && (spec_.gds.enabled || spec_.gdrcopy.enabled))
+      return fail(Code::kInvalid, std::string("spec.") + (spec_.gds.enabled ? "gds" : "gdrcopy") +
+                                      ".enabled: cannot be used with precompiled drivers; turn off "
+                                      "spec.usePrecompiled or this");
+    if (gds_needs_open_modules(spec_))
+      return fail(Code::kInvalid,
+                  "spec.gds: version " + spec_.gds.version +
+                      " needs the open kernel modules: set spec.kernelModuleType to open; got " +
+                      spec_.kernel_module_type);
+    if (!spec_.secret_env.empty() && !facts_.secrets.contains(spec_.secret_env))
+      return fail(Code::kNotFound, "spec.secretEnv: Secret '" + spec_.secret_env +
+                                       "' does not exist in namespace '" + facts_.operator_namespace + "'");
+    if (spec_.use_precompiled && spec_.version.starts_with("sha256:"))
+      return fail(Code::kInvalid,
+                  "spec.version: a digest cannot be used with spec.usePrecompiled, whose images differ "
+                  "by kernel");
+    return {};
+  }
+
+  Result<> add(State& state, const DriverPool& pool) const {
+    const auto manifests = assets_.states.find("state-driver");
+    if (manifests == assets_.states.end())
+      return fail(Code::kNotFound, "render state-driver: its manifests are missing");
+    for (const auto& manifest : manifests->second) {
+      if (manifest.openshift_only() && !facts_.openshift()) continue;
+      Json object = placed(manifest.object, pool);
+      if (get_string(object, {"kind"}) == "DaemonSet") TRY(shape(object, pool));
+      state.objects.push_back(std::move(object));
+    }
+    return {};
+  }
+
+ private:
+  bool vgpu_host() const { return spec_.driver_type == "vgpu-host-manager"; }
+
+  // The manifest under the pool's names, in the operator's namespace, owned by the resource.
+  Json placed(const Json& manifest, const DriverPool& pool) const {
+    Json object = manifest;
+    const std::string kind = str(get_string(manifest, {"kind"}));
+    const std::string account = pool_account(driver_, pool);
+    const std::string& space = facts_.operator_namespace;
+    const bool cluster_scoped =
+        kind == "ClusterRole" || kind == "ClusterRoleBinding" || kind == "SecurityContextConstraints";
+    if (!cluster_scoped) set(object, {"metadata", "namespace"}, space);
+    if (kind == "DaemonSet") {
+      set(object, {"metadata", "name"}, pool_name(driver_, pool));
+    } else if (kind == "ConfigMap") {
+      set(object, {"metadata", "labels", "app"}, pool_name(driver_, pool));
+    } else {
+      set(object, {"metadata", "name"}, account);
+    }
+    if (has(object, {"roleRef"})) set(object, {"roleRef", "name"}, account);
+    if (Json* subjects = find_mutable(object, {"subjects"})) {
+      for (Json& subject : subjects->as_array()) {
+        set(subject, {"name"}, account);
+        set(subject, {"namespace"}, space);
+      }
+    }
+    if (kind == "SecurityContextConstraints")
+      set(object, {"users"}, JsonArray{Json("system:serviceaccount:" + space + ":" + account)});
+    set(object, {"metadata", "labels", kStateLabel}, "state-driver");
+    JsonObject owner{{"apiVersion", "nvidia.com/v1alpha1"},
+                     {"kind", "NVIDIADriver"},
+                     {"name", driver_.name},
+                     {"uid", driver_.uid},
+                     {"controller", true},
+                     {"blockOwnerDeletion", true}};
+    set(object, {"metadata", "ownerReferences"}, JsonArray{Json(std::move(owner))});
+    return object;
+  }
+
+  // On the object and its pods.
+  static void set_label(Json& daemonset, std::string_view key, std::string_view value) {
+    set(daemonset, {"metadata", "labels", key}, value);
+    set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
+  }
+
+  void shape_metadata(Json& daemonset, const DriverPool& pool) const {
+    const std::string name = pool_name(driver_, pool);
+    for (const auto& [key, value] : spec_.labels) {
+      if (key != "app" && !key.starts_with("app.kubernetes.io/")) set_label(daemonset, key, value);
+    }
+    for (const auto& [key, value] : spec_.annotations) {
+      set(daemonset, {"metadata", "annotations", key}, value);
+      set(daemonset, {"spec", "template", "metadata", "annotations", key}, value);
+    }
+    set_label(daemonset, "app", name);
+    set_label(daemonset, "app.kubernetes.io/component",
+              vgpu_host() ? "nvidia-vgpu-host-manager" : "nvidia-driver");
+    set_label(daemonset, "nvidia.com/node.os-version", pool.os_tag);
+    set_label(daemonset, "nvidia.com/precompiled", spec_.use_precompiled ? "true" : "false");
+    if (!pool.kernel.empty()) set_label(daemonset, "nvidia.com/precompiled.kernel-version", pool.kernel);
+    set(daemonset, {"spec", "selector", "matchLabels"}, JsonObject{{"app", name}});
+    set(daemonset, {"metadata", "annotations", "openshift.io/scc"}, pool_account(driver_, pool));
+    if (!pool.rhcos.empty()) {
+      set_label(daemonset, "openshift.driver-toolkit", "true");
+      set_label(daemonset, "openshift.driver-toolkit.rhcos", pool.rhcos);
+    }
+  }
+
+  void shape_placement(Json& pod, const DriverPool& pool) const {
+    set(pod, {"serviceAccountName"}, pool_account(driver_, pool));
+    JsonObject selector;
+    for (const auto& [key, value] : spec_.node_selector) selector[key] = value;
+    for (const auto& [key, value] : pool.selector) selector[key] = value;
+    selector["nvidia.com/gpu.present"] = "true";
+    selector[kDriverOwner] = driver_.name;
+    selector[vgpu_host() ? "nvidia.com/gpu.deploy.vgpu-manager" : "nvidia.com/gpu.deploy.driver"] = "true";
+    set(pod, {"nodeSelector"}, std::move(selector));
+    for (const Json& toleration : spec_.tolerations)
+      ensure(pod, {"tolerations"}).as_array().push_back(toleration);
+    if (!spec_.priority_class_name.empty()) set(pod, {"priorityClassName"}, spec_.priority_class_name);
+    if (spec_.pod_security_context.is_object()) set(pod, {"securityContext"}, spec_.pod_security_context);
+    if (spec_.node_affinity.is_object()) set(pod, {"affinity", "nodeAffinity"}, spec_.node_affinity);
+    // Whoever manages a driver on a node, no second one may (D-04).
+    Json* terms =
+        find_mutable(pod, {"affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"});
+    if (terms && terms->is_array() && !terms->as_array().empty()) {
+      set(terms->as_array()[0], {"labelSelector", "matchExpressions"},
+          JsonArray{JsonObject{
+              {"key", "app.kubernetes.io/component"},
+              {"operator", "In"},
+              {"values", JsonArray{"nvidia-driver", "nvidia-vgpu-manager", "nvidia-vgpu-host-manager"}}}});
+    }
+    if (Json* root = find_volume(pod, "host-root"); root && !host_root_.empty())
+      set(*root, {"hostPath", "path"}, host_root_);
+  }
+
+  void shape_manager(Json& pod, Json& manager, const std::string& image) const {
+    set_image(pod, manager, image, spec_.manager);
+    set_resources(manager, spec_.resources);
+    set_env(manager, kDigest, "");  // its place; the value comes last
+    if (spec_.rdma.enabled) {
+      set_env(manager, "GPU_DIRECT_RDMA_ENABLED", "true");
+      if (spec_.rdma.use_host_mofed) set_env(manager, "USE_HOST_MOFED", "true");
+    }
+    set_env(manager, spec_.manager.env);
+  }
+
+  void shape_env(Json& pod, Json& driver) const {
+    const Json before = has(driver, {"env"}) ? *find(driver, {"env"}) : Json(JsonArray{});
+    set(driver, {"env"}, JsonArray{});
+    set_env(driver, "NVIDIA_VISIBLE_DEVICES", "void");
+    for (const Json& entry : before.as_array()) ensure(driver, {"env"}).as_array().push_back(entry);
+    set_env(driver, kDigest, "");
+    const std::string type = spec_.kernel_module_type.empty() ? "auto" : spec_.kernel_module_type;
+    set_env(driver, "KERNEL_MODULE_TYPE", type);
+    if (type == "open") set_env(driver, "OPEN_KERNEL_MODULES_ENABLED", "true");
+    if (spec_.gds.enabled) set_env(driver, "GDS_ENABLED", "true");
+    if (spec_.gdrcopy.enabled) set_env(driver, "GDRCOPY_ENABLED", "true");
+    if (facts_.openshift()) set_env(driver, "OPENSHIFT_VERSION", facts_.openshift_version);
+    set_env(driver, spec_.env);
+    if (!spec_.rdma.enabled) return;
+    set_env(driver, "GPU_DIRECT_RDMA_ENABLED", "true");
+    if (!spec_.rdma.use_host_mofed) return;
+    set_env(driver, "USE_HOST_MOFED", "true");
+    if (Json* volume = find_volume(pod, "mlnx-ofed-usr-src")) set(*volume, {"hostPath", "path"}, "/usr/src");
+  }
+
+  Result<> add_files(const View& view, Json& pod, Json& driver, const DriverPool& pool) const {
+    if (!spec_.use_precompiled) {
+      TRY(add_repo_config(view, pod, spec_.repo_config.name, pool.os_id, "spec.repoConfig"));
+      TRY(add_cert_config(view, pod, spec_.cert_config.name, pool.os_id, "spec.certConfig"));
+      add_subscription(view, pod, driver, pool.os_id);
+    } else {
+      add_suse_modules(pod, driver, pool.os_id);
+    }
+    TRY(mount_kernel_module_config(view, pod, {kDriver, kPeermem}, spec_.kernel_module_config.name,
+                                   "spec.kernelModuleConfig"));
+    add_licensing(view, pod, driver);
+    add_topology(view, pod, driver);
+    return {};
+  }
+
+  // A manager of virtual GPUs on the host has no startup probe, and sees VFIO and cgroups.
+  void shape_vgpu_host(Json& pod, Json& driver) const {
+    if (!vgpu_host()) return;
+    set(pod, {"terminationGracePeriodSeconds"}, 120);
+    remove(driver, {"startupProbe"});
+    remove(driver, {"lifecycle"});
+    drop_mounts(driver, "driver-startup-probe-script");
+    drop_volume(pod, "driver-startup-probe-script");
+    for (const auto& [name, path] : {std::pair{"cgroup", "/sys/fs/cgroup"}, std::pair{"vfio", "/dev/vfio"}}) {
+      add_mount(driver, JsonObject{{"name", name}, {"mountPath", path}});
+      add_volume(pod, host_path_volume(name, path, "Directory"));
+    }
+  }
+
+  Result<> shape(Json& daemonset, const DriverPool& pool) const {
+    const View view{policy_, policy_.spec, facts_};
+    const DriverLayout layout{.name = pool_name(driver_, pool),
+                              .node = {"", pool.os_id, pool.os_version, pool.kernel, pool.rhcos},
+                              .precompiled = spec_.use_precompiled,
+                              .rhcos = pool.rhcos};
+    shape_metadata(daemonset, pool);
+    Json& pod = pod_spec(daemonset);
+    shape_placement(pod, pool);
+    TRY(shape_sidecar(view, pod, kGds, spec_.gds, "gds", "GDS_IMAGE", layout));
+    TRY(shape_sidecar(view, pod, kGdrcopy, spec_.gdrcopy, "gdrcopy", "GDRCOPY_IMAGE", layout));
+    const std::string suffix = (pool.kernel.empty() ? "" : pool.kernel + "-") + pool.os_tag;
+    const std::string image = TRY(os_image(view, spec_, "driver", "DRIVER_IMAGE", suffix));
+    shape_peermem(view, pod, image);
+    Json* manager = find_container(pod, "initContainers", kManager);
+    Json* driver = find_container(pod, "containers", kDriver);
+    if (!manager || !driver)
+      return fail(Code::kInvalid, "render state-driver: its manifest lacks " + std::string(kManager) +
+                                      " or " + std::string(kDriver));
+    if (Json* peermem = find_container(pod, kPeermem))
+      insert_env(*peermem, "", "NVIDIA_VISIBLE_DEVICES", "void");
+    shape_manager(pod, *manager,
+                  TRY(resolve_image(spec_.manager, "manager", "DRIVER_MANAGER_IMAGE", facts_.env)));
+    set_image(pod, *driver, image, spec_);
+    set_resources(*driver, spec_.resources);
+    for (const auto& argument : spec_.args) ensure(*driver, {"args"}).as_array().emplace_back(argument);
+    set_probe(*driver, "startupProbe", spec_.startup_probe);
+    shape_env(pod, *driver);
+    order_mounts(*driver);
+    const auto known = volume_names(pod);
+    TRY(add_files(view, pod, *driver, pool));
+    add_secret_env(view, pod);
+    add_proxy(view, pod);
+    shape_vgpu_host(pod, *driver);
+    shape_driver_toolkit(view, pod, layout, kDriver, image, spec_);
+    if (spec_.host_network) use_host_network(pod);
+    set_digest(pod, digest(pod, pool, image, known));
+    set(daemonset, {"metadata", "annotations", kHashAnnotation}, object_hash(daemonset));
+    return {};
+  }
+
+  static std::set<std::string> volume_names(const Json& pod) {
+    std::set<std::string> names;
+    for (const Json& volume : get_array(pod, {"volumes"})) names.insert(str(get_string(volume, {"name"})));
+    return names;
+  }
+
+  // firmware-search-path comes before host-sys-devices-system here.
+  static void order_mounts(Json& driver) {
+    auto& mounts = ensure(driver, {"volumeMounts"}).as_array();
+    const auto at = [&](std::string_view name) {
+      return std::ranges::find_if(mounts,
+                                  [&](const Json& mount) { return get_string(mount, {"name"}) == name; });
+    };
+    const auto sys = at("host-sys-devices-system");
+    const auto firmware = at("firmware-search-path");
+    if (sys != mounts.end() && firmware != mounts.end() && sys < firmware) std::swap(*sys, *firmware);
+  }
+
+  // The configuration's digest from the resource's own fields (operator.md §9); `known`: the volumes of the
+  // manifest.
+  std::string digest(const Json& pod, const DriverPool& pool, const std::string& image,
+                     const std::set<std::string>& known) const {
+    DriverDigest fields;
+    fields.text("DriverImage", image);
+    fields.text("DriverManagerImage", get_string(*find_container(pod, kManager), {"image"}));
+    fields.text("DriverType", spec_.driver_type);
+    fields.text("KernelModuleType", spec_.kernel_module_type.empty() ? "auto" : spec_.kernel_module_type);
+    JsonArray args;
+    for (const auto& argument : spec_.args) args.emplace_back(argument);
+    fields.list("DriverArgs", args);
+    fields.text("SecretEnvSource", spec_.secret_env);
+    fields.env("DriverEnv", spec_.env);
+    fields.env("ManagerEnv", spec_.manager.env);
+    fields.text("LicensingConfigName", spec_.licensing_config.secret_name);
+    fields.text("VirtualTopologyConfig", spec_.virtual_topology_config.name);
+    fields.text("KernelModuleConfig", spec_.kernel_module_config.name);
+    fields.text("RepoConfig", spec_.repo_config.name);
+    fields.text("CertConfig", spec_.cert_config.name);
+    if (spec_.rdma.enabled) {
+      fields.flag("GPUDirectRDMAEnabled");
+      fields.text("PeermemImage", image);
+      if (spec_.rdma.use_host_mofed) fields.flag("UseHostMOFED");
+    }
+    if (const Json* gds = find_container(pod, kGds)) {
+      fields.flag("GDSEnabled");
+      fields.text("GDSImage", get_string(*gds, {"image"}));
+      fields.env("GDSEnv", spec_.gds.env);
+    }
+    if (const Json* gdrcopy = find_container(pod, kGdrcopy)) {
+      fields.flag("GDRCopyEnabled");
+      fields.text("GDRCopyImage", get_string(*gdrcopy, {"image"}));
+      fields.env("GDRCopyEnv", spec_.gdrcopy.env);
+    }
+    if (spec_.use_precompiled) fields.flag("UsePrecompiled");
+    fields.text("KernelVersion", pool.kernel);
+    openshift_fields(pod, pool, fields);
+    fields.text("HostRoot", host_root_.empty() ? "/" : host_root_);
+    fields.volumes(pod, known);
+    return fields.digest();
+  }
+
+  void openshift_fields(const Json& pod, const DriverPool& pool, DriverDigest& fields) const {
+    fields.text("OpenshiftVersion", facts_.openshift_version);
+    fields.text("RHCOSVersion", pool.rhcos);
+    if (const Json* toolkit = find_container(pod, kToolkit)) {
+      fields.flag("DTKEnabled");
+      fields.text("DTKImage", get_string(*toolkit, {"image"}));
+    }
+    if (!facts_.proxy) return;
+    fields.text("HTTPProxy", facts_.proxy->http);
+    fields.text("HTTPSProxy", facts_.proxy->https);
+    fields.text("NoProxy", facts_.proxy->no_proxy);
+    if (facts_.proxy->trusted_ca) fields.text("TrustedCAConfigMapName", "gpu-operator-trusted-ca");
+  }
+
+  static void set_digest(Json& pod, const std::string& digest) {
+    for (std::string_view name : {kManager, kDriver, kToolkit}) {
+      if (Json* container = find_container(pod, name)) set_env(*container, kDigest, digest);
+    }
+  }
+
+  const policy::NvidiaDriver& driver_;
+  const policy::NvidiaDriverSpec& spec_;
+  const ClusterFacts& facts_;
+  const Assets& assets_;
+  std::string host_root_;
+  policy::ClusterPolicy policy_;
+};
+
+}  // namespace
+
+State render_driver(const policy::NvidiaDriver& driver, const std::vector<DriverPool>& pools,
+                    const ClusterFacts& facts, const Assets& assets, const std::string& host_root) {
+  State state;
+  state.name = "state-driver";
+  state.enabled = true;
+  DriverRenderer renderer(driver, facts, assets, host_root);
+  Result<> done = renderer.check();
+  std::set<ObjectRef> made;
+  for (const auto& pool : pools) {
+    if (done) done = renderer.add(state, pool);
+  }
+  if (!done) {
+    state.error = std::move(done).error();
+    state.objects.clear();
+  }
+  // Pools of one operating system share their account, and all pools the startup probe's script.
+  std::erase_if(state.objects, [&made](const Json& object) { return !made.insert(ref_of(object)).second; });
+  return state;
+}
+
+}  // namespace gpuop::op
