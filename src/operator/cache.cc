@@ -66,6 +66,17 @@ void ClusterCache::watch_service_monitors() {
   of(type).start();
 }
 
+void ClusterCache::watch_nvidia_drivers() {
+  const auto& type = kube::kNvidiaDrivers;
+  if (watched_.contains(map_key(type.api_version(), type.kind))) return;
+  add(type, "", {"*"});
+  // Its first list asks for a pass even where it is empty: what was owned may be nobody's now.
+  of(type).on_synced([this, type] {
+    if (changed_) changed_(type, nullptr, nullptr);
+  });
+  of(type).start();
+}
+
 void ClusterCache::on_change(std::function<void(const kube::Resource&, const std::shared_ptr<const Json>&,
                                                 const std::shared_ptr<const Json>&)>
                                  changed) {

@@ -23,7 +23,10 @@ class ClusterCache {
   bool synced() const;
   // Watches ServiceMonitors too: call when that CRD is known to exist. Idempotent.
   void watch_service_monitors();
-  // Called for every change: which informer, and the object before and after.
+  // The same for NVIDIADrivers.
+  void watch_nvidia_drivers();
+  // Called for every change: which informer, and the object before and after; both null: the first list of a
+  // kind that is watched later has come.
   void on_change(std::function<void(const kube::Resource& type, const std::shared_ptr<const Json>& old,
                                     const std::shared_ptr<const Json>& now)>
                      changed);

@@ -1,6 +1,7 @@
 #include "operator/controller.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -10,6 +11,7 @@
 #include "kube/work_queue.h"
 #include "operator/apply.h"
 #include "operator/cache.h"
+#include "operator/driver_controller.h"
 #include "operator/facts.h"
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
@@ -29,11 +31,15 @@ struct Controller::Impl {
         cache(c, options.ns),
         applier(c, cache),
         events(c, "gpu-operator"),
+        driver_controller(c, cache, options, events),
         policies(
             l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
         nodes(
             l, [this](const std::string& name, Finished done) { reconcile_node(name, std::move(done)); },
-            node_queue()) {
+            node_queue()),
+        drivers(
+            l, [this](const std::string&, Finished done) { reconcile_drivers(std::move(done)); },
+            policy_queue()) {
     cache.on_change([this](const kube::Resource& type, const Object& old, const Object& now) {
       changed(type, old, now);
     });
@@ -57,15 +63,19 @@ struct Controller::Impl {
   void node_changed(const Object& old, const Object& now);
   void pass();
   void ask_server(std::function<void(Result<>)> done);
+  void discover(const std::string& group_version, std::function<void(const std::set<std::string>&)> then);
+  void ask_openshift();
+  void answered(const Result<>& result);
   void reconcile(Finished done);
   void reconcile_active(const Object& live, Finished done);
   void finish(const Object& live, Outcome outcome, std::vector<std::string> notes, bool retry, Finished done);
   void write_status(const Object& live, const Outcome& outcome, const std::vector<std::string>& notes,
                     std::function<void(bool)> done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
-  Readiness ready_of(const Json& wanted) const;
   ClusterView view() const;
   void reconcile_node(const std::string& name, Finished done);
+  void reconcile_drivers(Finished done);
+  void drivers_pass();
   std::vector<Object> all_policies() const;
 
   Loop& loop;
@@ -75,8 +85,11 @@ struct Controller::Impl {
   ClusterCache cache;
   Applier applier;
   kube::EventRecorder events;
+  DriverController driver_controller;
   kube::WorkQueue policies;
   kube::WorkQueue nodes;
+  kube::WorkQueue drivers;
+  std::optional<policy::ClusterPolicySpec> active_spec;  // once it could be read
   ServerFacts server;
   bool server_known = false;
   bool leading = false;
@@ -87,6 +100,7 @@ struct Controller::Impl {
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
   std::vector<std::string> last_warnings;
   Handle asking;
+  std::vector<std::function<void(Result<>)>> asked;  // who waits for the answers
 };
 
 namespace {
@@ -121,11 +135,40 @@ bool same_relevant(const Json& a, const Json& b) {
 
 void Controller::Impl::pass() {
   if (leading && cache.synced()) policies.add("policy");
+  drivers_pass();
+}
+
+void Controller::Impl::drivers_pass() {
+  if (leading && cache.synced()) drivers.add("drivers");
+}
+
+void Controller::Impl::reconcile_drivers(Finished done) {
+  if (!leading) return done(true);
+  if (!server_known) {
+    // Tells whether the kind is there; its first list asks for the next pass.
+    return ask_server([done](const Result<>& known) {
+      if (!known) log::warn(known.error().text());
+      done(known.has_value());
+    });
+  }
+  // Until the active policy could be read nobody knows whether these resources are wanted.
+  if (!driver_controller.synced() || (!all_policies().empty() && !active_spec)) return done(true);
+  driver_controller.pass(active_spec, server, std::move(done));
 }
 
 void Controller::Impl::changed(const kube::Resource& type, const Object& old, const Object& now) {
   if (type.kind == "Node") return node_changed(old, now);
+  if (!old && !now) return pass();
   applier.seen(now ? *now : *old, !now);
+  driver_controller.seen(now ? *now : *old, !now);
+  if (type.kind == "NVIDIADriver") {
+    // Our own status writes come back here and ask for nothing.
+    if (old && now &&
+        get_int(*old, {"metadata", "generation"}) == get_int(*now, {"metadata", "generation"}) &&
+        has(*old, {"metadata", "deletionTimestamp"}) == has(*now, {"metadata", "deletionTimestamp"}))
+      return;
+    return pass();
+  }
   if (type.kind == "ClusterPolicy" && old && now) {
     // Our own status writes come back here and ask for nothing.
     if (get_int(*old, {"metadata", "generation"}) == get_int(*now, {"metadata", "generation"}) &&
@@ -160,54 +203,74 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
   if (is_gpu(now) || is_gpu(old) || first_labels) pass();
 }
 
+// Reads what the API server is and which kinds it has; several that ask at once share one round of requests.
 void Controller::Impl::ask_server(std::function<void(Result<>)> done) {
+  asked.push_back(std::move(done));
+  if (asked.size() > 1) return;
   HttpRequest version;
   version.path = "/version";
-  asking = client.raw(version, [this, done](kube::ApiResult<HttpResponse> answer) {
-    if (!answer) return done(fail(answer.error().error("read the API server's version")));
+  asking = client.raw(version, [this](kube::ApiResult<HttpResponse> answer) {
+    if (!answer) return answered(fail(answer.error().error("read the API server's version")));
     const auto body = parse_json(answer->body);
-    if (!body) return done(fail(body.error().in("read the API server's version")));
+    if (!body) return answered(fail(body.error().in("read the API server's version")));
     server.kubernetes_version = get_string(*body, {"gitVersion"});
-    HttpRequest monitoring;
-    monitoring.path = "/apis/monitoring.coreos.com/v1";
-    asking = client.raw(monitoring, [this, done](kube::ApiResult<HttpResponse> found) {
-      if (!found && !found.error().not_found()) {
-        return done(fail(found.error().error("discover monitoring.coreos.com")));
-      }
-      if (found) {
-        if (const auto list = parse_json(found->body)) {
-          for (const auto& resource : get_array(*list, {"resources"})) {
-            if (get_string(resource, {"name"}) == "servicemonitors") server.has_service_monitors = true;
-            if (get_string(resource, {"name"}) == "prometheusrules") server.has_prometheus_rules = true;
-          }
-        }
-      }
+    discover("monitoring.coreos.com/v1", [this](const std::set<std::string>& kinds) {
+      server.has_service_monitors = kinds.contains("servicemonitors");
+      server.has_prometheus_rules = kinds.contains("prometheusrules");
       if (server.has_service_monitors) cache.watch_service_monitors();
-      HttpRequest openshift;
-      openshift.path = "/apis/config.openshift.io/v1/clusterversions/version";
-      asking = client.raw(openshift, [this, done](kube::ApiResult<HttpResponse> cluster) {
-        if (!cluster && !cluster.error().not_found()) {
-          return done(fail(cluster.error().error("read OpenShift's version")));
-        }
-        if (cluster) {
-          const auto object = parse_json(cluster->body);
-          if (!object) return done(fail(object.error().in("read OpenShift's version")));
-          for (const auto& entry : get_array(*object, {"status", "history"})) {
-            if (get_string(entry, {"state"}) != "Completed") continue;
-            const auto parts = split(get_string(entry, {"version"}), '.');
-            if (parts.size() >= 2) server.openshift_version = parts[0] + "." + parts[1];
-            break;
-          }
-          if (server.openshift_version.empty()) {
-            return done(
-                fail(Code::kUnavailable, "read OpenShift's version: no completed update in its history"));
-          }
-        }
-        server_known = true;
-        done({});
+      discover("nvidia.com/v1alpha1", [this](const std::set<std::string>& ours) {
+        if (ours.contains("nvidiadrivers")) cache.watch_nvidia_drivers();
+        ask_openshift();
       });
     });
   });
+}
+
+// The plural names of the kinds of a group version; none where it is not served.
+void Controller::Impl::discover(const std::string& group_version,
+                                std::function<void(const std::set<std::string>&)> then) {
+  HttpRequest request;
+  request.path = "/apis/" + group_version;
+  asking = client.raw(request, [this, group_version, then](kube::ApiResult<HttpResponse> found) {
+    std::set<std::string> kinds;
+    if (!found && !found.error().not_found())
+      return answered(fail(found.error().error("discover " + group_version)));
+    if (found) {
+      const auto list = parse_json(found->body);
+      if (!list) return answered(fail(list.error().in("discover " + group_version)));
+      for (const auto& resource : get_array(*list, {"resources"}))
+        kinds.insert(str(get_string(resource, {"name"})));
+    }
+    then(kinds);
+  });
+}
+
+void Controller::Impl::ask_openshift() {
+  HttpRequest request;
+  request.path = "/apis/config.openshift.io/v1/clusterversions/version";
+  asking = client.raw(request, [this](kube::ApiResult<HttpResponse> cluster) {
+    if (!cluster && !cluster.error().not_found())
+      return answered(fail(cluster.error().error("read OpenShift's version")));
+    if (cluster) {
+      const auto object = parse_json(cluster->body);
+      if (!object) return answered(fail(object.error().in("read OpenShift's version")));
+      for (const auto& entry : get_array(*object, {"status", "history"})) {
+        if (get_string(entry, {"state"}) != "Completed") continue;
+        const auto parts = split(get_string(entry, {"version"}), '.');
+        if (parts.size() >= 2) server.openshift_version = parts[0] + "." + parts[1];
+        break;
+      }
+      if (server.openshift_version.empty())
+        return answered(
+            fail(Code::kUnavailable, "read OpenShift's version: no completed update in its history"));
+    }
+    server_known = true;
+    answered({});
+  });
+}
+
+void Controller::Impl::answered(const Result<>& result) {
+  for (const auto& done : std::exchange(asked, {})) done(result);
 }
 
 std::vector<Object> Controller::Impl::all_policies() const {
@@ -236,6 +299,7 @@ void Controller::Impl::reconcile(Finished done) {
   if (chosen.empty()) {
     active.clear();
     rules.reset();
+    active_spec.reset();
     metrics.set_status(-1);
     return done(true);
   }
@@ -252,8 +316,8 @@ void Controller::Impl::reconcile(Finished done) {
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
   if (server_known && generation == seen_generation) return reconcile_active(live, std::move(done));
   if (!has(*live, {"status", "state"})) write_status(live, reconciling_outcome(), {}, [](bool) {});
-  ask_server([this, live, generation, done](Result<> asked) mutable {
-    if (!asked) return finish(live, failed_outcome(asked.error().text()), {}, true, std::move(done));
+  ask_server([this, live, generation, done](const Result<>& known) mutable {
+    if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, std::move(done));
     seen_generation = generation;
     reconcile_active(live, std::move(done));
   });
@@ -268,6 +332,10 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
     return finish(live, failed_outcome(checked.error().text()), notes, false, std::move(done));
   }
   rules = label_rules(parsed->spec);
+  if (parsed->spec.driver.use_nvidia_driver_crd && driver_controller.synced())
+    rules->auto_upgrade_by_owner = driver_controller.auto_upgrades();
+  active_spec = parsed->spec;
+  drivers_pass();
   metrics.set_auto_upgrade(rules->auto_upgrade);
   cache.of(kube::kNodes).for_each([this](const Object& node) {
     const auto& labels = get_object(*node, {"metadata", "labels"});
@@ -275,7 +343,7 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
       nodes.add(std::string(kube::name_of(*node)));
   });
   std::vector<std::string> warnings;
-  ClusterFacts facts = gather_facts(cache, parsed->spec, server);
+  ClusterFacts facts = gather_facts(cache, config_map_refs(parsed->spec), secret_refs(parsed->spec), server);
   facts.own_image = options.own_image;
   facts.env = options.env;
   facts.runtime = detect_runtime(cache, facts.openshift(), warnings);
@@ -298,24 +366,6 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
   });
 }
 
-Readiness Controller::Impl::ready_of(const Json& wanted) const {
-  const ObjectRef ref = ref_of(wanted);
-  const auto live = cache.live(ref);
-  if (ref.kind != "DaemonSet") return {};
-  if (live && kube::annotation(*live, kHashAnnotation) != kube::annotation(wanted, kHashAnnotation)) {
-    return {false, "its new form is being rolled out"};
-  }
-  std::vector<Object> pods;
-  std::vector<Object> revisions;
-  if (live && get_string(*live, {"spec", "updateStrategy", "type"}) == "OnDelete") {
-    cache.of(kube::kPods).for_each([&pods](const Object& pod) { pods.push_back(pod); });
-    cache.of(kube::kControllerRevisions).for_each([&](const Object& revision) {
-      revisions.push_back(revision);
-    });
-  }
-  return daemonset_ready(live.get(), pods, revisions);
-}
-
 std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applier::Report& applied) const {
   std::vector<StateReport> out;
   for (const auto& state : plan.states) {
@@ -325,7 +375,7 @@ std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applie
     if (const auto error = applied.errors.find(state.name); error != applied.errors.end())
       entry.error = error->second;
     for (const auto& object : state.objects) {
-      const Readiness readiness = ready_of(object);
+      const Readiness readiness = live_readiness(cache, object);
       if (readiness.ready) continue;
       entry.ready = false;
       entry.reason = readiness.reason;

@@ -46,8 +46,8 @@ std::string detect_runtime(const ClusterCache& cache, bool openshift, std::vecto
   return chosen;
 }
 
-ClusterFacts gather_facts(const ClusterCache& cache, const policy::ClusterPolicySpec& spec,
-                          const ServerFacts& server) {
+ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::string>& config_maps,
+                          const std::vector<std::string>& secrets, const ServerFacts& server) {
   ClusterFacts facts;
   facts.operator_namespace = cache.ns();
   facts.kubernetes_version = server.kubernetes_version;
@@ -68,17 +68,36 @@ ClusterFacts gather_facts(const ClusterCache& cache, const policy::ClusterPolicy
                     "requiredDuringSchedulingIgnoredDuringExecution"}))
       facts.taken_over.insert(std::string(kube::name_of(*live)));
   });
-  for (const auto& name : config_map_refs(spec)) {
+  for (const auto& name : config_maps) {
     const auto live = cache.of(kube::kConfigMaps).get(kube::object_key(cache.ns(), name));
     if (!live) continue;
     auto& keys = facts.config_maps[name];
     for (const auto& [key, value] : get_object(*live, {"data"})) keys.emplace_back(key);
     std::sort(keys.begin(), keys.end());
   }
-  for (const auto& name : secret_refs(spec)) {
+  for (const auto& name : secrets) {
     if (cache.of(kube::kSecrets).get(kube::object_key(cache.ns(), name))) facts.secrets.insert(name);
   }
   return facts;
+}
+
+Readiness live_readiness(const ClusterCache& cache, const Json& wanted) {
+  const ObjectRef ref = ref_of(wanted);
+  const auto live = cache.live(ref);
+  if (ref.kind != "DaemonSet") return {};
+  if (live && kube::annotation(*live, kHashAnnotation) != kube::annotation(wanted, kHashAnnotation)) {
+    return {false, "its new form is being rolled out"};
+  }
+  using Object = std::shared_ptr<const Json>;
+  std::vector<Object> pods;
+  std::vector<Object> revisions;
+  if (live && get_string(*live, {"spec", "updateStrategy", "type"}) == "OnDelete") {
+    cache.of(kube::kPods).for_each([&pods](const Object& pod) { pods.push_back(pod); });
+    cache.of(kube::kControllerRevisions).for_each([&](const Object& revision) {
+      revisions.push_back(revision);
+    });
+  }
+  return daemonset_ready(live.get(), pods, revisions);
 }
 
 }  // namespace gpuop::op

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "operator/cache.h"
+#include "operator/readiness.h"
 #include "operator/render.h"
 #include "policy/cluster_policy.h"
 
@@ -15,8 +16,13 @@ struct ServerFacts {
   std::string openshift_version;  // "4.19"; "" elsewhere
 };
 
-ClusterFacts gather_facts(const ClusterCache& cache, const policy::ClusterPolicySpec& spec,
-                          const ServerFacts& server);
+// `config_maps` and `secrets`: those (in the operator's namespace) that rendering asks about, as
+// config_map_refs() and secret_refs() name them.
+ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::string>& config_maps,
+                          const std::vector<std::string>& secrets, const ServerFacts& server);
+
+// Whether a wanted object that is in the cluster has done what its form asks; anything but a DaemonSet has.
+Readiness live_readiness(const ClusterCache& cache, const Json& wanted);
 
 // "containerd", "docker" or "crio" from the gpu.present nodes (§4.6); warnings for a mixed cluster.
 std::string detect_runtime(const ClusterCache& cache, bool openshift, std::vector<std::string>& warnings);

@@ -35,10 +35,8 @@ constexpr std::string_view kStates[] = {
     "cc-manager",
 };
 
-constexpr std::string_view kUpgradeLabels[] = {
-    "nvidia.com/gpu-driver-upgrade-state",
-    "nvidia.com/gpu-operator.driver.owner",
-};
+constexpr std::string_view kDriverOwner = "nvidia.com/gpu-operator.driver.owner";
+constexpr std::string_view kUpgradeLabels[] = {"nvidia.com/gpu-driver-upgrade-state", kDriverOwner};
 constexpr std::string_view kUpgradeAnnotations[] = {
     "nvidia.com/gpu-driver-upgrade-enabled",
     "nvidia.com/gpu-driver-upgrade-requested",
@@ -170,6 +168,16 @@ bool mig_capable(const JsonObject& labels) {
   return false;
 }
 
+namespace {
+
+bool upgrades_by_itself(const JsonObject& labels, const LabelRules& rules) {
+  if (!rules.auto_upgrade_by_owner) return rules.auto_upgrade;
+  const auto owner = rules.auto_upgrade_by_owner->find(std::string(text_of(labels, kDriverOwner)));
+  return owner != rules.auto_upgrade_by_owner->end() && owner->second;
+}
+
+}  // namespace
+
 NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, const LabelRules& rules,
                        std::optional<Duration> vanished_for) {
   NodeChange change;
@@ -216,8 +224,9 @@ NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, 
     }
   }
   const auto enabled = text_of(annotations, kUpgradeEnabled);
-  if (rules.auto_upgrade && enabled != "true") change.annotations[std::string(kUpgradeEnabled)] = "true";
-  if (!rules.auto_upgrade && annotations.contains(kUpgradeEnabled)) {
+  const bool wanted = upgrades_by_itself(labels, rules);
+  if (wanted && enabled != "true") change.annotations[std::string(kUpgradeEnabled)] = "true";
+  if (!wanted && annotations.contains(kUpgradeEnabled)) {
     change.annotations[std::string(kUpgradeEnabled)] = std::nullopt;
   }
   return change;

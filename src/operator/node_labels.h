@@ -21,6 +21,8 @@ struct LabelRules {
   bool mig_manager = true;                   // spec.migManager.enabled
   std::string mig_default = "all-disabled";  // spec.migManager.config.default
   bool auto_upgrade = false;                 // driver.enabled, autoUpgrade, and no sandbox workloads (§4.5)
+  // With NVIDIADriver resources each of them decides for the nodes that it owns: its name to its autoUpgrade.
+  std::optional<std::map<std::string, bool>> auto_upgrade_by_owner;
 };
 LabelRules label_rules(const policy::ClusterPolicySpec& spec);
 

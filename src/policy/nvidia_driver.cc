@@ -36,11 +36,11 @@ void describe(Fields<NvidiaDriverSpec>& f) {
   f.add("driverType", &Spec::driver_type, "What kind of driver; cannot be changed.")
       .one_of({"gpu", "vgpu", "vgpu-host-manager"})
       .default_value("gpu")
-      .rule("self == oldSelf", "driverType cannot be changed; make another NVIDIADriver")
+      .rule("self == oldSelf", "driverType is an immutable field")
       .required();
   f.add("usePrecompiled", &Spec::use_precompiled,
         "Use precompiled modules: one DaemonSet per kernel; cannot be changed.")
-      .rule("self == oldSelf", "usePrecompiled cannot be changed; make another NVIDIADriver");
+      .rule("self == oldSelf", "usePrecompiled is an immutable field");
   f.add("useOpenKernelModules", &Spec::use_open_kernel_modules, "Open kernel modules.")
       .deprecated("has no effect; use kernelModuleType");
   f.add("kernelModuleType", &Spec::kernel_module_type, "Which kernel modules to load.")

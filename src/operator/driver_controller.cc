@@ -1,0 +1,230 @@
+#include "operator/driver_controller.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "kube/informer.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+namespace {
+
+Outcome driver_failed(const std::string& message) {
+  return {"notReady", false, "ReconcileFailed", "Error syncing state state-driver: " + message, 0};
+}
+
+Outcome driver_waiting(const std::string& why) {
+  return {"notReady", false, "DriverNotReady",
+          "Waiting for driver pod to be ready" + (why.empty() ? "" : ": " + why), 0};
+}
+
+Outcome driver_ready() {
+  return {"ready", true, "Reconciled", "All resources have been successfully reconciled", 1};
+}
+
+Outcome driver_disabled() {
+  return {"disabled", false, "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy", 0};
+}
+
+}  // namespace
+
+struct DriverController::Pass {
+  std::optional<policy::ClusterPolicySpec> active;
+  ServerFacts server;
+  std::function<void(bool)> done;
+  bool ok = true;
+  std::vector<DriverNode> nodes;
+  DriverOwnership ownership;
+  std::vector<std::pair<Object, policy::NvidiaDriver>> todo;
+  std::size_t at = 0;
+};
+
+DriverController::DriverController(kube::Client& client, ClusterCache& cache,
+                                   const ControllerOptions& options, kube::EventRecorder& events)
+    : client_(client), cache_(cache), options_(options), events_(events), applier_(client, cache) {}
+
+bool DriverController::synced() const {
+  return cache_.type_of("nvidia.com/v1alpha1", "NVIDIADriver") && cache_.of(kube::kNvidiaDrivers).synced();
+}
+
+std::vector<DriverController::Object> DriverController::live_drivers() const {
+  std::vector<Object> out;
+  cache_.of(kube::kNvidiaDrivers).for_each([&out](const Object& driver) {
+    if (!has(*driver, {"metadata", "deletionTimestamp"})) out.push_back(driver);
+  });
+  return out;
+}
+
+std::map<std::string, bool> DriverController::auto_upgrades() const {
+  std::map<std::string, bool> out;
+  for (const auto& live : live_drivers()) {
+    if (const auto parsed = policy::parse_nvidia_driver(*live))
+      out[parsed->name] = parsed->spec.upgrade_policy.auto_upgrade;
+  }
+  return out;
+}
+
+std::vector<DriverNode> DriverController::gpu_nodes() const {
+  std::vector<DriverNode> out;
+  cache_.of(kube::kNodes).for_each([&out](const Object& node) {
+    if (kube::label(*node, "nvidia.com/gpu.present") == "true")
+      out.push_back({std::string(kube::name_of(*node)), get_object(*node, {"metadata", "labels"})});
+  });
+  return out;
+}
+
+void DriverController::pass(const std::optional<policy::ClusterPolicySpec>& active, const ServerFacts& server,
+                            std::function<void(bool)> done) {
+  auto pass = std::make_shared<Pass>();
+  pass->active = active;
+  pass->server = server;
+  pass->done = std::move(done);
+  const bool enabled = !active || active->driver.use_nvidia_driver_crd;
+  std::vector<policy::NvidiaDriver> drivers;
+  const auto all = live_drivers();
+  for (const auto& live : all) {
+    if (!enabled) {
+      write_status(pass, live, driver_disabled(), {}, [] {});
+      continue;
+    }
+    auto parsed = policy::parse_nvidia_driver(*live);
+    if (!parsed) {
+      write_status(pass, live, {"notReady", false, "ReconcileFailed", parsed.error().text(), 0}, {}, [] {});
+      continue;
+    }
+    pass->todo.emplace_back(live, *parsed);
+    drivers.push_back(*parsed);
+  }
+  pass->nodes = gpu_nodes();
+  pass->ownership = decide_ownership(drivers, pass->nodes);
+  // Without these resources nobody's label is looked at: they may be another operator's.
+  if (enabled && !all.empty()) label_nodes(pass, pass->ownership);
+  next(pass);
+}
+
+void DriverController::label_nodes(const std::shared_ptr<Pass>& pass, const DriverOwnership& ownership) {
+  for (const auto& node : pass->nodes) {
+    const auto wanted = ownership.owner.find(node.name);
+    if (wanted == ownership.owner.end()) continue;
+    const Json* present = node.labels.if_contains(kDriverOwner);
+    if (wanted->second == (present ? as_text(*present) : "")) continue;
+    const Json value = wanted->second.empty() ? Json(nullptr) : Json(wanted->second);
+    const Json patch = JsonObject{{"metadata", JsonObject{{"labels", JsonObject{{kDriverOwner, value}}}}}};
+    client_
+        .patch(kube::kNodes, "", node.name, kube::Patch::kMerge, patch, {},
+               [pass, name = node.name](kube::ApiResult<> result) {
+                 if (result || result.error().not_found()) return;
+                 log::warn("node got no driver owner", {{"node", name}, {"error", result.error().message}});
+                 pass->ok = false;
+               })
+        .detach();
+  }
+}
+
+void DriverController::next(const std::shared_ptr<Pass>& pass) {
+  if (pass->at == pass->todo.size()) {
+    client_.loop().post([pass] { std::exchange(pass->done, nullptr)(pass->ok); });
+    return;
+  }
+  const auto& [live, driver] = pass->todo[pass->at++];
+  const auto refused = pass->ownership.refused.find(driver.name);
+  if (refused == pass->ownership.refused.end()) return reconcile(pass, live, driver);
+  write_status(pass, live, {"notReady", false, refused->second.reason, refused->second.message, 0},
+               driver.notes, [this, pass] { next(pass); });
+}
+
+ClusterFacts DriverController::facts_for(const Pass& pass, const policy::NvidiaDriverSpec& spec) const {
+  ClusterFacts facts = gather_facts(cache_, config_map_refs(spec), secret_refs(spec), pass.server);
+  facts.own_image = options_.own_image;
+  facts.env = options_.env;
+  std::vector<std::string> warnings;
+  facts.runtime = detect_runtime(cache_, facts.openshift(), warnings);
+  return facts;
+}
+
+// The startup probe's script is one object for all resources: as long as it says what it should and one of
+// them owns it, it is left alone, or two resources would write it in turns for ever.
+void DriverController::keep_shared_script(State& state) const {
+  std::erase_if(state.objects, [this](const Json& object) {
+    if (get_string(object, {"kind"}) != "ConfigMap") return false;
+    const auto live = cache_.live(ref_of(object));
+    const Json* owner = live ? kube::controller_of(*live) : nullptr;
+    if (!owner || get_string(*owner, {"kind"}) != "NVIDIADriver") return false;
+    const auto owning = cache_.of(kube::kNvidiaDrivers).get(get_string(*owner, {"name"}));
+    const Json* data = find(*live, {"data"});
+    return owning && get_string(*owning, {"metadata", "uid"}) == get_string(*owner, {"uid"}) && data &&
+           *data == *find(object, {"data"});
+  });
+}
+
+void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object& live,
+                                 const policy::NvidiaDriver& driver) {
+  std::vector<DriverNode> owned;
+  for (const auto& node : pass->nodes) {
+    const auto owner = pass->ownership.owner.find(node.name);
+    if (owner != pass->ownership.owner.end() && owner->second == driver.name) owned.push_back(node);
+  }
+  const ClusterFacts facts = facts_for(*pass, driver.spec);
+  std::vector<std::string> warnings;
+  const auto pools = driver_pools(driver.spec, owned, facts.openshift(), warnings);
+  for (const auto& warning : warnings) log::warn(warning, {{"driver", driver.name}});
+  const std::string root = pass->active ? pass->active->host_paths.root_fs : "";
+  auto plan = std::make_shared<Plan>();
+  plan->states.push_back(render_driver(driver, pools, facts, options_.assets, root));
+  State& state = plan->states.front();
+  // A node that lost its feature labels for a moment keeps its driver: what is not wanted now may be in a
+  // moment.
+  if (!state.error && warnings.empty())
+    state.sweeps.push_back({.name_prefix = "nvidia-" + driver.spec.driver_type + "-driver-"});
+  keep_shared_script(state);
+  applier_.apply(*plan, driver.uid,
+                 [this, pass, plan, live, notes = driver.notes](const Applier::Report& report) {
+                   Outcome outcome = driver_ready();
+                   if (!report.errors.empty()) {
+                     outcome = driver_failed(report.errors.begin()->second);
+                     pass->ok = false;
+                   } else {
+                     for (const Json& object : plan->states.front().objects) {
+                       const Readiness readiness = live_readiness(cache_, object);
+                       if (readiness.ready) continue;
+                       outcome = driver_waiting(str(kube::name_of(object)) + ": " + readiness.reason);
+                       break;
+                     }
+                   }
+                   pass->ok = pass->ok && !report.raced;
+                   write_status(pass, live, outcome, notes, [this, pass] { next(pass); });
+                 });
+}
+
+void DriverController::write_status(const std::shared_ptr<Pass>& pass, const Object& live,
+                                    const Outcome& outcome, const std::vector<policy::Note>& notes,
+                                    std::function<void()> done) {
+  const auto cached = cache_.of(kube::kNvidiaDrivers).get(kube::name_of(*live));
+  std::vector<std::string> texts;
+  for (const auto& note : notes) texts.push_back(note.text);
+  if (!cached) return client_.loop().post(std::move(done));
+  const Json status = status_of(*cached, outcome, texts, options_.ns, client_.loop().now());
+  const Json* before = find(*cached, {"status"});
+  if (before && same_status(*before, status)) return client_.loop().post(std::move(done));
+  const std::string name(kube::name_of(*cached));
+  kube::WriteOptions write;
+  write.subresource = "status";
+  client_
+      .patch(kube::kNvidiaDrivers, "", name, kube::Patch::kMerge, JsonObject{{"status", status}}, write,
+             [this, pass, name, cached, outcome, done](kube::ApiResult<> result) {
+               if (!result && !result.error().not_found()) {
+                 log::warn("status was not written", {{"driver", name}, {"error", result.error().message}});
+                 pass->ok = false;
+               } else if (get_string(*cached, {"status", "state"}) != outcome.state) {
+                 log::info("NVIDIADriver state",
+                           {{"driver", name}, {"state", outcome.state}, {"reason", outcome.reason}});
+                 events_.event(*cached, outcome.ready || outcome.state == "disabled" ? "Normal" : "Warning",
+                               outcome.reason, outcome.message);
+               }
+               done();
+             })
+      .detach();
+}
+
+}  // namespace gpuop::op

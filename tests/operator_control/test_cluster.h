@@ -1,0 +1,156 @@
+// The operator against the embedded API server, on a virtual clock; kubelets and DaemonSet controllers are
+// played by hand.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/loop.h"
+#include "cluster/apiserver/api_server.h"
+#include "kube/client.h"
+#include "kube/object.h"
+#include "operator/controller.h"
+#include "policy/crds.h"
+
+namespace gpuop::op {
+
+inline constexpr const char* kNs = "gpu-operator";
+
+class Cluster {
+ public:
+  explicit Cluster(bool with_operator = true) {
+    transport =
+        kube::make_memory_transport(*loop, [this](HttpRequest request, std::shared_ptr<HttpResponder> out) {
+          ++requests;
+          if (request.method != "GET") ++writes;
+          server.handler()(std::move(request), std::move(out));
+        });
+    client = std::make_unique<kube::Client>(*loop, transport);
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(kube::kNamespaces, "", *parse_json(R"({"metadata":{"name":"gpu-operator"}})"), {},
+                            done);
+    }));
+    for (const auto& crd : policy::crds())
+      must(kube::await(*loop, [&](auto done) {
+        return client->create(kube::kCustomResourceDefinitions, "", crd, {}, done);
+      }));
+    loop->run_for(10ms);
+    if (with_operator) start_operator();
+  }
+
+  static Json must(kube::ApiResult<> result) {
+    if (result) return std::move(*result);
+    ADD_FAILURE() << result.error().status << " " << result.error().message;
+    return nullptr;
+  }
+
+  void start_operator() {
+    ControllerOptions options;
+    options.ns = kNs;
+    options.own_image = "ours:1";
+    for (const char* name :
+         {"VALIDATOR_IMAGE", "DRIVER_MANAGER_IMAGE", "CONTAINER_TOOLKIT_IMAGE", "DEVICE_PLUGIN_IMAGE",
+          "GFD_IMAGE", "DCGM_EXPORTER_IMAGE", "MIG_MANAGER_IMAGE"}) {
+      options.env[name] = "ours:1";
+    }
+    options.assets = *load_assets(fs::path(SOURCE_ROOT) / "assets");
+    controller = std::make_unique<Controller>(*loop, *client, std::move(options), metrics);
+    controller->start_watching();
+    controller->lead();
+  }
+
+  void policy(const std::string& name, const std::string& spec = "") {
+    const std::string text =
+        R"({"apiVersion":"nvidia.com/v1","kind":"ClusterPolicy","metadata":{"name":")" + name +
+        R"("},"spec":{"operator":{},"daemonsets":{},"driver":{"enabled":false},"toolkit":{},"devicePlugin":{},
+        "dcgm":{"enabled":false},"dcgmExporter":{},"nodeStatusExporter":{},"gfd":{}}})";
+    Json object = *parse_json(text);
+    if (!spec.empty()) kube::merge_apply(*find_mutable(object, {"spec"}), *parse_json(spec));
+    must(kube::await(
+        *loop, [&](auto done) { return client->create(kube::kClusterPolicies, "", object, {}, done); }));
+  }
+  void node(const std::string& name, const std::string& labels) {
+    const std::string text = R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels + "}}}";
+    must(kube::await(
+        *loop, [&](auto done) { return client->create(kube::kNodes, "", *parse_json(text), {}, done); }));
+  }
+  void label(const std::string& name, const std::string& labels) {
+    const Json patch = *parse_json(R"({"metadata":{"labels":{)" + labels + "}}}");
+    must(kube::await(*loop, [&](auto done) {
+      return client->patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {}, done);
+    }));
+  }
+  void merge(const kube::Resource& type, const std::string& ns, const std::string& name,
+             const std::string& patch, const std::string& subresource = "") {
+    kube::WriteOptions options;
+    options.subresource = subresource;
+    must(kube::await(*loop, [&](auto done) {
+      return client->patch(type, ns, name, kube::Patch::kMerge, *parse_json(patch), options, done);
+    }));
+  }
+  void remove(const kube::Resource& type, const std::string& ns, const std::string& name) {
+    must(kube::await(*loop, [&](auto done) { return client->remove(type, ns, name, {}, done); }));
+  }
+  Json get(const kube::Resource& type, const std::string& ns, const std::string& name) {
+    const auto result = kube::await(*loop, [&](auto done) { return client->get(type, ns, name, done); });
+    return result ? *result : Json(nullptr);
+  }
+  std::vector<std::string> names(const kube::Resource& type, const std::string& ns) {
+    std::vector<std::string> out;
+    const auto list = kube::await(*loop, [&](auto done) { return client->list(type, ns, {}, done); });
+    for (const auto& item : get_array(*list, {"items"})) out.emplace_back(kube::name_of(item));
+    return out;
+  }
+  std::string state(const std::string& name) {
+    return std::string(get_string(get(kube::kClusterPolicies, "", name), {"status", "state"}));
+  }
+  Json condition(const std::string& name, const std::string& type) {
+    const Json object = get(kube::kClusterPolicies, "", name);
+    const Json* found = kube::condition(object, type);
+    return found ? *found : Json(nullptr);
+  }
+  std::map<std::string, std::string> labels(const std::string& name) {
+    std::map<std::string, std::string> out;
+    const Json object = get(kube::kNodes, "", name);
+    for (const auto& [key, value] : get_object(object, {"metadata", "labels"})) {
+      if (std::string_view(key).starts_with("nvidia.com/"))
+        out[std::string(key)] = std::string(as_text(value));
+    }
+    return out;
+  }
+  // Every DaemonSet has what it asks for.
+  void all_available() {
+    for (const auto& name : names(kube::kDaemonSets, kNs)) {
+      const Json set = get(kube::kDaemonSets, kNs, name);
+      const std::string generation = std::to_string(get_int(set, {"metadata", "generation"}));
+      merge(
+          kube::kDaemonSets, kNs, name,
+          R"({"status":{"observedGeneration":)" + generation +
+              R"(,"desiredNumberScheduled":1,"currentNumberScheduled":1,"numberReady":1,"updatedNumberScheduled":1,"numberAvailable":1,"numberMisscheduled":0}})",
+          "status");
+    }
+    settle();
+  }
+  void settle() { loop->run_for(500ms); }
+
+  std::unique_ptr<Loop> loop = Loop::make_virtual(*parse_time("2026-01-01T00:00:00Z"));
+  cluster::ApiServer server{*loop};
+  int requests = 0;
+  int writes = 0;
+  std::shared_ptr<kube::Transport> transport;
+  std::unique_ptr<kube::Client> client;
+  Metrics metrics;
+  std::unique_ptr<Controller> controller;
+};
+
+inline constexpr const char* kGpu =
+    R"("feature.node.kubernetes.io/pci-10de.present":"true","feature.node.kubernetes.io/system-os_release.ID":"ubuntu",
+       "feature.node.kubernetes.io/system-os_release.VERSION_ID":"24.04",
+       "feature.node.kubernetes.io/kernel-version.full":"6.8.0-60-generic")";
+
+}  // namespace gpuop::op
