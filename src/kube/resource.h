@@ -50,6 +50,7 @@ inline constexpr Resource kServiceMonitors{"monitoring.coreos.com", "v1", "servi
                                            true};
 inline constexpr Resource kClusterPolicies{"nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", false};
 inline constexpr Resource kNvidiaDrivers{"nvidia.com", "v1alpha1", "nvidiadrivers", "NVIDIADriver", false};
+inline constexpr Resource kGpuClusters{"nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", false};
 inline constexpr Resource kNodeFeatures{"nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", true};
 inline constexpr Resource kNodeFeatureRules{"nfd.k8s-sigs.io", "v1alpha1", "nodefeaturerules",
                                             "NodeFeatureRule", false};

@@ -66,8 +66,12 @@ void ClusterCache::watch_service_monitors() {
   of(type).start();
 }
 
-void ClusterCache::watch_nvidia_drivers() {
-  const auto& type = kube::kNvidiaDrivers;
+bool ClusterCache::synced(const kube::Resource& type) const {
+  const auto found = watched_.find(map_key(type.api_version(), type.kind));
+  return found != watched_.end() && found->second.informer->synced();
+}
+
+void ClusterCache::watch(const kube::Resource& type) {
   if (watched_.contains(map_key(type.api_version(), type.kind))) return;
   add(type, "", {"*"});
   // Its first list asks for a pass even where it is empty: what was owned may be nobody's now.

@@ -23,8 +23,10 @@ class ClusterCache {
   bool synced() const;
   // Watches ServiceMonitors too: call when that CRD is known to exist. Idempotent.
   void watch_service_monitors();
-  // The same for NVIDIADrivers.
-  void watch_nvidia_drivers();
+  // The same for a cluster-wide kind of ours that need not be there: NVIDIADrivers, GPUClusters.
+  void watch(const kube::Resource& type);
+  // Whether it is watched and its first list has come.
+  bool synced(const kube::Resource& type) const;
   // Called for every change: which informer, and the object before and after; both null: the first list of a
   // kind that is watched later has come.
   void on_change(std::function<void(const kube::Resource& type, const std::shared_ptr<const Json>& old,

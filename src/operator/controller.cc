@@ -69,14 +69,15 @@ struct Controller::Impl {
   void reconcile(Finished done);
   void reconcile_active(const Object& live, Finished done);
   void finish(const Object& live, Outcome outcome, std::vector<std::string> notes, bool retry, Finished done);
-  void write_status(const Object& live, const Outcome& outcome, const std::vector<std::string>& notes,
-                    std::function<void(bool)> done);
+  void write_status(const kube::Resource& type, const Object& live, const Outcome& outcome,
+                    const std::vector<std::string>& notes, std::function<void(bool)> done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
   ClusterView view() const;
   void reconcile_node(const std::string& name, Finished done);
   void reconcile_drivers(Finished done);
   void drivers_pass();
   std::vector<Object> all_policies() const;
+  std::string gpu_cluster() const;
 
   Loop& loop;
   kube::Client& client;
@@ -161,7 +162,7 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
   if (!old && !now) return pass();
   applier.seen(now ? *now : *old, !now);
   driver_controller.seen(now ? *now : *old, !now);
-  if (type.kind == "NVIDIADriver") {
+  if (type.kind == "NVIDIADriver" || type.kind == "GPUCluster") {
     // Our own status writes come back here and ask for nothing.
     if (old && now &&
         get_int(*old, {"metadata", "generation"}) == get_int(*now, {"metadata", "generation"}) &&
@@ -219,7 +220,8 @@ void Controller::Impl::ask_server(std::function<void(Result<>)> done) {
       server.has_prometheus_rules = kinds.contains("prometheusrules");
       if (server.has_service_monitors) cache.watch_service_monitors();
       discover("nvidia.com/v1alpha1", [this](const std::set<std::string>& ours) {
-        if (ours.contains("nvidiadrivers")) cache.watch_nvidia_drivers();
+        if (ours.contains("nvidiadrivers")) cache.watch(kube::kNvidiaDrivers);
+        if (ours.contains("gpuclusters")) cache.watch(kube::kGpuClusters);
         ask_openshift();
       });
     });
@@ -291,10 +293,23 @@ ClusterView Controller::Impl::view() const {
   return out;
 }
 
+// The GPUCluster, which no ClusterPolicy may stand beside; "" when there is none.
+std::string Controller::Impl::gpu_cluster() const {
+  std::string name;
+  if (cache.synced(kube::kGpuClusters))
+    cache.of(kube::kGpuClusters).for_each([&name](const Object& each) { name = kube::name_of(*each); });
+  return name;
+}
+
 void Controller::Impl::reconcile(Finished done) {
   if (!leading) return done(true);
   const auto all = all_policies();
   const std::string chosen = active_policy(all);
+  if (cache.synced(kube::kGpuClusters)) {
+    cache.of(kube::kGpuClusters).for_each([&](const Object& each) {
+      write_status(kube::kGpuClusters, each, gpu_cluster_outcome(chosen), {}, [](bool) {});
+    });
+  }
   metrics.set_gpu_nodes(view().gpu_nodes);
   if (chosen.empty()) {
     active.clear();
@@ -304,7 +319,8 @@ void Controller::Impl::reconcile(Finished done) {
     return done(true);
   }
   for (const auto& policy : all) {
-    if (kube::name_of(*policy) != chosen) write_status(policy, ignored_outcome(chosen), {}, [](bool) {});
+    if (kube::name_of(*policy) != chosen)
+      write_status(kube::kClusterPolicies, policy, ignored_outcome(chosen), {}, [](bool) {});
   }
   const auto live = cache.of(kube::kClusterPolicies).get(chosen);
   if (chosen != active) {
@@ -315,7 +331,8 @@ void Controller::Impl::reconcile(Finished done) {
   // Installed types may change between edits of the policy, not between two events of a DaemonSet.
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
   if (server_known && generation == seen_generation) return reconcile_active(live, std::move(done));
-  if (!has(*live, {"status", "state"})) write_status(live, reconciling_outcome(), {}, [](bool) {});
+  if (!has(*live, {"status", "state"}))
+    write_status(kube::kClusterPolicies, live, reconciling_outcome(), {}, [](bool) {});
   ask_server([this, live, generation, done](const Result<>& known) mutable {
     if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, std::move(done));
     seen_generation = generation;
@@ -324,6 +341,11 @@ void Controller::Impl::reconcile(Finished done) {
 }
 
 void Controller::Impl::reconcile_active(const Object& live, Finished done) {
+  // Tried again when either of the two changes.
+  if (const std::string other = gpu_cluster(); !other.empty()) {
+    rules.reset();
+    return finish(live, excluded_outcome(other), {}, false, std::move(done));
+  }
   auto parsed = policy::parse_cluster_policy(*live);
   if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {}, false, std::move(done));
   std::vector<std::string> notes;
@@ -394,13 +416,13 @@ void Controller::Impl::finish(const Object& live, Outcome outcome, std::vector<s
   if (outcome.ready) {
     metrics.set_last_success(std::chrono::duration<double>(loop.now().time_since_epoch()).count());
   }
-  write_status(live, outcome, notes, [retry, done](bool ok) { done(ok && !retry); });
+  write_status(kube::kClusterPolicies, live, outcome, notes, [retry, done](bool ok) { done(ok && !retry); });
 }
 
-void Controller::Impl::write_status(const Object& given, const Outcome& outcome,
+void Controller::Impl::write_status(const kube::Resource& type, const Object& given, const Outcome& outcome,
                                     const std::vector<std::string>& notes, std::function<void(bool)> done) {
   // The latest we know of: the pass may have taken a while.
-  const auto cached = cache.of(kube::kClusterPolicies).get(kube::name_of(*given));
+  const auto cached = cache.of(type).get(kube::name_of(*given));
   if (!cached) return done(true);
   const Json status = status_of(*cached, outcome, notes, options.ns, loop.now());
   const Json* before = find(*cached, {"status"});
@@ -411,15 +433,18 @@ void Controller::Impl::write_status(const Object& given, const Outcome& outcome,
   write.subresource = "status";
   const Json patch = JsonObject{{"status", status}};
   client
-      .patch(kube::kClusterPolicies, "", name, kube::Patch::kMerge, patch, write,
-             [this, name, cached, outcome, old_state, done](kube::ApiResult<> result) {
+      .patch(type, "", name, kube::Patch::kMerge, patch, write,
+             [this, type, name, cached, outcome, old_state, done](kube::ApiResult<> result) {
                if (!result && !result.error().not_found()) {
-                 log::warn("status was not written", {{"policy", name}, {"error", result.error().message}});
+                 log::warn("status was not written",
+                           {{"kind", type.kind}, {"name", name}, {"error", result.error().message}});
                  return done(false);
                }
                if (old_state != outcome.state) {
-                 log::info("ClusterPolicy state",
-                           {{"policy", name}, {"state", outcome.state}, {"reason", outcome.reason}});
+                 log::info(std::string(type.kind) + " state",
+                           {{type.kind == "ClusterPolicy" ? "policy" : "name", name},
+                            {"state", outcome.state},
+                            {"reason", outcome.reason}});
                  events.event(*cached, outcome.reason == "ReconcileFailed" ? "Warning" : "Normal",
                               outcome.reason, outcome.message);
                }

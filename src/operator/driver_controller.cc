@@ -45,7 +45,7 @@ DriverController::DriverController(kube::Client& client, ClusterCache& cache,
     : client_(client), cache_(cache), options_(options), events_(events), applier_(client, cache) {}
 
 bool DriverController::synced() const {
-  return cache_.type_of("nvidia.com/v1alpha1", "NVIDIADriver") && cache_.of(kube::kNvidiaDrivers).synced();
+  return cache_.synced(kube::kNvidiaDrivers);
 }
 
 std::vector<DriverController::Object> DriverController::live_drivers() const {

@@ -9,7 +9,6 @@
 namespace gpuop::op {
 namespace {
 
-constexpr kube::Resource kGpuClusters{"nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", false};
 constexpr int kConflictTries = 5;
 
 bool is_manifest(const fs::path& path) {
@@ -143,7 +142,7 @@ Result<> delete_crds(Loop& loop, kube::Client& client, const std::vector<Json>& 
 Result<> cleanup_gpuclusters(Loop& loop, kube::Client& client, const std::string& name, Duration limit) {
   const std::string what = "delete GPUCluster '" + name + "'";
   const auto asked =
-      kube::await(loop, [&](auto done) { return client.remove(kGpuClusters, "", name, {}, done); });
+      kube::await(loop, [&](auto done) { return client.remove(kube::kGpuClusters, "", name, {}, done); });
   if (!asked) {
     if (asked.error().not_found()) return {};
     return fail(asked.error().error(what));
@@ -155,12 +154,13 @@ Result<> cleanup_gpuclusters(Loop& loop, kube::Client& client, const std::string
   options.send_initial_events = false;
   // Watched from now on, and looked at once: whatever came between is in the one or in the other.
   Handle watch =
-      client.watch(kGpuClusters, "", options,
+      client.watch(kube::kGpuClusters, "", options,
                    {[&gone](std::string_view type, const Json&) { gone = gone || type == "DELETED"; },
                     [&refused](kube::ApiResult<void> end) {
                       if (!end) refused = end.error();
                     }});
-  const auto look = kube::await(loop, [&](auto done) { return client.get(kGpuClusters, "", name, done); });
+  const auto look =
+      kube::await(loop, [&](auto done) { return client.get(kube::kGpuClusters, "", name, done); });
   if (!look && look.error().not_found()) return {};
   loop.run_until([&] { return gone || refused; }, limit);
   if (gone) return {};

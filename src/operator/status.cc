@@ -48,6 +48,26 @@ Outcome ignored_outcome(std::string_view active) {
           "ClusterPolicy '" + std::string(active) + "' is the active one; only the oldest is reconciled", -1};
 }
 
+Outcome excluded_outcome(std::string_view gpu_cluster) {
+  return failed_outcome(
+      "GPUCluster '" + std::string(gpu_cluster) +
+      "' exists beside this ClusterPolicy; a cluster has one or the other: delete one of them");
+}
+
+Outcome gpu_cluster_outcome(std::string_view cluster_policy) {
+  if (!cluster_policy.empty()) {
+    return {"notReady", false, "PrerequisiteNotMet",
+            "ClusterPolicy '" + std::string(cluster_policy) +
+                "' exists beside this GPUCluster; a cluster has one or the other: delete one of them",
+            0};
+  }
+  return {"notReady", false, "OperandNotReady",
+          "This version deploys nothing for a GPUCluster: operands of dynamic resource allocation are not "
+          "part of it yet; "
+          "use a ClusterPolicy",
+          0};
+}
+
 Outcome reconciling_outcome() {
   return {"notReady", false, "Reconciling", "The first reconcile is under way", 0};
 }

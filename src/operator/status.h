@@ -39,6 +39,10 @@ Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& vi
 Outcome failed_outcome(const std::string& message);
 // One that is not the active policy.
 Outcome ignored_outcome(std::string_view active);
+// A ClusterPolicy beside a GPUCluster: only one of the two kinds may be there.
+Outcome excluded_outcome(std::string_view gpu_cluster);
+// A GPUCluster: beside a ClusterPolicy ("": there is none).
+Outcome gpu_cluster_outcome(std::string_view cluster_policy);
 // While the first pass is under way.
 Outcome reconciling_outcome();
 

@@ -2,6 +2,7 @@
 
 #include "base/yaml.h"
 #include "policy/cluster_policy.h"
+#include "policy/gpu_cluster.h"
 #include "policy/nvidia_driver.h"
 #include "policy/schema.h"
 
@@ -21,6 +22,8 @@ struct Resource {
   const Schema& spec;
   const void* assumed;
   std::string about;
+  // Rules on the whole object: expression and message.
+  std::vector<std::pair<std::string, std::string>> rules{};
 };
 
 Json column(std::string_view name, std::string_view type, std::string_view path) {
@@ -72,6 +75,12 @@ Json crd(const Resource& r) {
       {"status", status_schema(r.states)}};
   Json schema =
       JsonObject{{"description", r.about}, {"type", "object"}, {"properties", std::move(properties)}};
+  if (!r.rules.empty()) {
+    JsonArray rules;
+    for (const auto& [rule, message] : r.rules)
+      rules.push_back(JsonObject{{"message", message}, {"rule", rule}});
+    set(schema, {"x-kubernetes-validations"}, std::move(rules));
+  }
   JsonObject version{{"name", r.version},
                      {"served", true},
                      {"storage", true},
@@ -90,6 +99,7 @@ Json crd(const Resource& r) {
 std::vector<Resource> resources() {
   static const ClusterPolicySpec policy;
   static const NvidiaDriverSpec driver;
+  static const GpuClusterSpec cluster;
   std::vector<Resource> list;
   list.push_back({.kind = "ClusterPolicy",
                   .plural = "clusterpolicies",
@@ -114,6 +124,21 @@ std::vector<Resource> resources() {
        .spec = nvidia_driver_spec_schema(),
        .assumed = &driver,
        .about = "NVIDIADriver describes the driver of a part of the nodes."});
+  list.push_back({.kind = "GPUCluster",
+                  .plural = "gpuclusters",
+                  .singular = "gpucluster",
+                  .version = "v1alpha1",
+                  .short_names = {},
+                  .columns = {column("Status", "string", ".status.state"),
+                              column("Age", "date", ".metadata.creationTimestamp")},
+                  .states = {"ignored", "ready", "notReady", "disabled"},
+                  .spec = gpu_cluster_spec_schema(),
+                  .assumed = &cluster,
+                  .about =
+                      "GPUCluster describes the GPU software of a cluster that hands out GPUs by dynamic "
+                      "resource allocation.",
+                  .rules = {{"self.metadata.name == 'gpu-cluster'",
+                             "GPUCluster is a singleton, metadata.name must be 'gpu-cluster'"}}});
   return list;
 }
 

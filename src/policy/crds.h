@@ -15,13 +15,13 @@ struct GeneratedFile {
   std::string content;
 };
 
-// CustomResourceDefinition objects (apiextensions.k8s.io/v1): clusterpolicies, nvidiadrivers.
+// CustomResourceDefinition objects (apiextensions.k8s.io/v1): clusterpolicies, nvidiadrivers, gpuclusters.
 std::vector<Json> crds();
 // Every file that is made from the declarations; the repository holds them as they come from here.
 std::vector<GeneratedFile> generated_files();
 
 // What the API server would store for a spec: unknown fields and nulls dropped, defaults filled in. `kind` is
-// ClusterPolicy or NVIDIADriver; kInvalid for another.
+// ClusterPolicy, NVIDIADriver or GPUCluster; kInvalid for another.
 Result<Json> stored_spec(std::string_view kind, const Json& spec);
 
 struct Schema;
@@ -29,5 +29,6 @@ struct Schema;
 Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::vector<Note>& notes);
 const Schema& cluster_policy_spec_schema();
 const Schema& nvidia_driver_spec_schema();
+const Schema& gpu_cluster_spec_schema();
 
 }  // namespace gpuop::policy

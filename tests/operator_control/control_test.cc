@@ -299,5 +299,48 @@ TEST(operator_control, key_patterns_of_gpu_labels) {
   EXPECT_FALSE(has_gpu_feature(JsonObject{{"feature.node.kubernetes.io/pci-10de.present", "false"}}));
 }
 
+TEST(operator_control, a_gpu_cluster_and_a_policy_exclude_each_other) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "ready");
+  const Json object = *parse_json(
+      R"({"metadata":{"name":"gpu-cluster"},"spec":{"draDriver":{"repository":"r","image":"i","version":"1"}}})");
+  Cluster::must(kube::await(*cluster.loop, [&](auto done) {
+    return cluster.client->create(kube::kGpuClusters, "", object, {}, done);
+  }));
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  EXPECT_EQ(get_string(cluster.condition("p", "Error"), {"reason"}), "ReconcileFailed");
+  EXPECT_NE(get_string(cluster.condition("p", "Error"), {"message"}).find("'gpu-cluster'"),
+            std::string_view::npos);
+  EXPECT_TRUE(cluster.labels("n1").empty()) << "no label while both are there";
+  auto error = [&] {
+    const Json live = cluster.get(kube::kGpuClusters, "", "gpu-cluster");
+    const Json* found = kube::condition(live, "Error");
+    return found ? str(get_string(*found, {"reason"})) + ": " + str(get_string(*found, {"message"})) : "";
+  };
+  EXPECT_TRUE(error().starts_with("PrerequisiteNotMet: ClusterPolicy 'p'")) << error();
+  cluster.remove(kube::kGpuClusters, "", "gpu-cluster");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1")["nvidia.com/gpu.present"], "true");
+  EXPECT_NE(get_string(cluster.condition("p", "Error"), {"reason"}), "ReconcileFailed");
+  cluster.remove(kube::kClusterPolicies, "", "p");
+  Cluster::must(kube::await(*cluster.loop, [&](auto done) {
+    return cluster.client->create(kube::kGpuClusters, "", object, {}, done);
+  }));
+  cluster.settle();
+  EXPECT_TRUE(error().starts_with("OperandNotReady: ")) << error();
+  const Json bad = *parse_json(R"({"metadata":{"name":"foo"},"spec":{"draDriver":{}}})");
+  const auto refused = kube::await(*cluster.loop, [&](auto done) {
+    return cluster.client->create(kube::kGpuClusters, "", bad, {}, done);
+  });
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("GPUCluster is a singleton, metadata.name must be 'gpu-cluster'"),
+            std::string::npos)
+      << refused.error().message;
+}
+
 }  // namespace
 }  // namespace gpuop::op
