@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "sim/modules.h"
 #include "sim/state/reset.h"
@@ -76,8 +77,10 @@ void raise_xid(State& s, std::uint32_t gpu, std::uint64_t xid, std::uint32_t gi 
                std::uint32_t ci = kNone) {
   Live& l = s.gpus[gpu].live;
   l.last_xid = xid;
-  l.recovery_action = std::max(l.recovery_action, recovery_after(xid));
   push_event(s, gpu, kXidEvent, xid, gi, ci);
+  std::uint32_t action = std::max(l.recovery_action, recovery_after(xid));
+  if (action != l.recovery_action) push_event(s, gpu, kRecoveryActionEvent, action);
+  l.recovery_action = action;
 }
 
 void apply_to(State& s, std::uint32_t gpu, const Fault& f) {
@@ -265,7 +268,9 @@ Result<> apply_fault(const fs::path& kernel_root, int gpu, const Fault& fault) {
       return fail(Code::kIo, "apply fault: '" + path.string() + "': not a hardware state, or a damaged one");
   }
   const State& now = *file.read();
-  if (gpu < -1 || gpu >= static_cast<int>(now.gpu_count)) {
+  if (now.gpu_count == 0 && fault.kind != Fault::Kind::kFail && fault.kind != Fault::Kind::kClearFails)
+    return fail(Code::kInvalid, "apply fault: the node has no GPU");
+  if (gpu < -1 || (gpu >= static_cast<int>(now.gpu_count) && now.gpu_count > 0)) {
     return fail(Code::kInvalid, "apply fault: GPU " + std::to_string(gpu) + ": the node has " +
                                     std::to_string(now.gpu_count) + " (0 to " +
                                     std::to_string(now.gpu_count - 1) + ")");
@@ -280,7 +285,7 @@ Result<> apply_fault(const fs::path& kernel_root, int gpu, const Fault& fault) {
       return fail(Code::kNoSpace, "apply fault: too many failing calls; clear-fails first");
   }
   std::uint32_t first = gpu < 0 ? 0 : static_cast<std::uint32_t>(gpu);
-  std::uint32_t last = gpu < 0 ? now.gpu_count : first + 1;
+  std::uint32_t last = gpu < 0 ? now.gpu_count : std::min(first + 1, now.gpu_count);
   for (std::uint32_t g = first; g < last; ++g) {
     if (std::string why = refusal(now, g, fault); !why.empty()) {
       return fail(Code::kInvalid,
@@ -299,9 +304,9 @@ Result<> apply_fault(const fs::path& kernel_root, int gpu, const Fault& fault) {
 
 namespace {
 
-// Node name to kernel tree, through the root of a process that lives in it.
-std::map<std::string, std::vector<fs::path>> nodes_on_this_machine() {
-  std::map<std::string, std::vector<fs::path>> out;
+// Nodes by name, through the root of a process that lives in one.
+std::map<std::string, std::vector<FoundNode>> nodes_on_this_machine() {
+  std::map<std::string, std::vector<FoundNode>> out;
   std::vector<std::pair<dev_t, ino_t>> seen;
   auto processes = list_dir("/proc");
   if (!processes) return out;
@@ -314,9 +319,12 @@ std::map<std::string, std::vector<fs::path>> nodes_on_this_machine() {
     if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
     // A container has the tree too, but not the node's own name file.
     auto name = read_file(root / "etc/hostname");
-    if (!name || !file_exists(root / "etc/gpuop-sim/node.json")) continue;
+    auto config = read_file(root / "etc/gpuop-sim/node.json");
+    if (!name || !config) continue;
     seen.push_back(id);
-    out[std::string(trim(*name))].push_back(root / ".gpuop-kernel");
+    auto json = parse_json(*config);
+    const fs::path folder = json ? fs::path(str(get_string(*json, {"folder"}))) : fs::path();
+    out[std::string(trim(*name))].push_back({folder.parent_path().parent_path(), root / ".gpuop-kernel"});
   }
   return out;
 }
@@ -329,21 +337,40 @@ std::vector<std::string> running_nodes() {
   return names;
 }
 
-Result<fs::path> find_node(const std::string& node) {
-  auto nodes = nodes_on_this_machine();
-  auto it = nodes.find(node);
-  if (it == nodes.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, trees] : nodes) names.push_back(name);
-    return fail(Code::kNotFound,
-                "find node '" + node + "': " +
-                    (names.empty() ? "no simulated node runs on this machine (or root is needed to see it)"
-                                   : "there are " + join(names, ", ") + did_you_mean(node, names)));
+Result<fs::path> choose_node(const std::string& node, const fs::path& state_dir,
+                             const std::map<std::string, std::vector<FoundNode>>& running) {
+  const fs::path wanted = state_dir.empty() ? fs::path() : fs::absolute(state_dir).lexically_normal();
+  const auto same = [&wanted](const FoundNode& found) {
+    return wanted.empty() || (found.state_dir / "") == (wanted / "");
+  };
+  std::vector<std::string> names;
+  std::vector<FoundNode> fit;
+  for (const auto& [name, all] : running) {
+    for (const FoundNode& found : all) {
+      if (!same(found)) continue;
+      if (names.empty() || names.back() != name) names.push_back(name);
+      if (name == node) fit.push_back(found);
+    }
   }
-  if (it->second.size() > 1) {
-    return fail(Code::kConflict, "find node '" + node + "': several fleets have one of this name");
+  if (fit.size() == 1) return fit[0].kernel_tree;
+  const std::string doing = "find node '" + node + "': ";
+  if (fit.size() > 1) {
+    std::vector<std::string> dirs;
+    for (const FoundNode& found : fit) dirs.push_back("'" + found.state_dir.string() + "'");
+    std::sort(dirs.begin(), dirs.end());
+    return fail(Code::kConflict, doing + "the fleets in " + join(dirs, " and ") +
+                                     " have one of this name: choose with --state-dir");
   }
-  return it->second[0];
+  if (!names.empty())
+    return fail(Code::kNotFound, doing + "there are " + join(names, ", ") + did_you_mean(node, names));
+  return fail(Code::kNotFound, doing +
+                                   (wanted.empty() ? std::string("no simulated node runs on this machine")
+                                                   : "no fleet runs in '" + wanted.string() + "'") +
+                                   " (or root is needed to see it)");
+}
+
+Result<fs::path> find_node(const std::string& node, const fs::path& state_dir) {
+  return choose_node(node, state_dir, nodes_on_this_machine());
 }
 
 }  // namespace gpuop::sim

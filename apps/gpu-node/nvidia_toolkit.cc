@@ -197,12 +197,18 @@ int nvidia_toolkit_main(int argc, char** argv) {
   std::string overrides = "{}";
   std::string cdi_in_runtime;
   bool debug = false;
+  std::string rescan;
   CLI::App app("Install the container toolkit on the host and wire the container engine.");
   app.add_flag("--debug", debug, "log more")->envname("TOOLKIT_DEBUG");
   add_installer(app, options);
   add_engine(app, options, overrides, cdi_in_runtime);
   add_runtime(app, options, lists);
   add_ignored(app, ignored);
+  option(app, "--device-rescan-interval", rescan,
+         "how often GPUs that could not be read are tried again, while there are such; 0: only when a device "
+         "node "
+         "comes (default 10s)",
+         {"TOOLKIT_DEVICE_RESCAN_INTERVAL"});
   if (auto code = parse_command_line(app, argc, argv)) return *code;
   log::setup("nvidia-toolkit", debug ? log::Level::kDebug : log::Level::kInfo);
 
@@ -212,6 +218,14 @@ int nvidia_toolkit_main(int argc, char** argv) {
   options.driver_ready = driver_gate();
   if (!cdi_in_runtime.empty())
     options.enable_cdi_in_runtime = cdi_in_runtime == "true" || cdi_in_runtime == "1";
+  if (!rescan.empty()) {
+    auto span = parse_go_duration(rescan);
+    if (!span) {
+      log::error("--device-rescan-interval: " + span.error().text());
+      return 1;
+    }
+    options.device_rescan_interval = *span;
+  }
   auto parsed = parse_json(overrides);
   if (!parsed || !parsed->is_object()) {
     log::error("--runtime-config-override: must be a JSON object", {{"value", overrides}});

@@ -11,6 +11,7 @@ void reset_board(State& state, std::uint32_t gpu) {
   Live& l = g.live;
   settle_load(g, now_us());
   l.last_xid = 0;
+  if (l.recovery_action != 0) push_event(state, gpu, kRecoveryActionEvent, 0);
   l.recovery_action = 0;
   l.ecc_sbe_volatile = l.ecc_dbe_volatile = 0;
   l.remapped_uncorrectable += l.remap_pending;

@@ -204,6 +204,8 @@ std::uint64_t state_checksum(const State& state);
 std::uint64_t now_us();
 
 // Puts an event in the ring.
+// NVML's event type for a change of what should be done about a board (field 230).
+constexpr std::uint64_t kRecoveryActionEvent = 0x8000;
 void push_event(State& state, std::uint32_t gpu, std::uint64_t type, std::uint64_t data,
                 std::uint32_t gi = kNone, std::uint32_t ci = kNone);
 

@@ -134,6 +134,7 @@ Result<Inventory> observe(const Nvml& nvml) {
   for (unsigned i = 0; i < count; ++i) {
     auto gpu = read_gpu(nvml, i, inventory.warnings);
     if (!gpu) {
+      ++inventory.unread;
       inventory.warnings.push_back("GPU " + std::to_string(i) + ": " + gpu.error().text());
     } else if (!is_display_adapter(gpu->name)) {
       inventory.gpus.push_back(std::move(*gpu));

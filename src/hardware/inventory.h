@@ -46,6 +46,7 @@ struct Inventory {
   int cuda_version = 0;   // 12040 = 12.4
   std::vector<Gpu> gpus;  // by NVML index; a "DGX Display" adapter is left out, numbers of others stay
   std::vector<std::string> warnings;  // GPUs that could not be read (lost, excluded) and why
+  unsigned unread = 0;                // how many GPUs NVML counts that could not be read
 
   const Gpu* by_uuid(std::string_view uuid) const;
   // The GPU that holds the MIG device, and the device.

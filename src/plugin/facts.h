@@ -10,6 +10,7 @@
 #include "hardware/inventory.h"
 #include "hardware/mig.h"
 #include "hardware/platform.h"
+#include "hardware/returned.h"
 #include "sharing/settings.h"
 
 namespace gpuop::plugin {
@@ -38,6 +39,10 @@ struct Facts {
 // Reads them all. An NVML that cannot be initialised is a fact (init_error), not an error; an unreadable NUMA
 // node is one.
 Result<Facts> observe(const sharing::Settings& settings);
+// Calls `returned` once when a GPU answers that is missing in `facts` (hardware/returned.h); null when none
+// is.
+std::unique_ptr<hardware::ReturnedWatch> watch_missing(Loop& loop, const sharing::Settings& settings,
+                                                       const Facts& facts, std::function<void()> returned);
 // How discovery resolves, without initialising NVML, for validation: what libraries and files are there.
 sharing::Platform observe_platform(const sharing::Settings& settings);
 

@@ -1,7 +1,9 @@
 #include "plugin/health_watch.h"
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/log.h"
@@ -41,6 +43,7 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
         pause(kInitRetry);
         continue;
       }
+      handles.clear();
       for (const std::string& uuid : options.gpu_uuids) watch(**nvml, *set, uuid);
       post([this] {
         if (events.watching) events.watching();
@@ -62,15 +65,15 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
     if (!device) return report_lost(uuid, device.error().text());
     auto supported = nvml.supported_events(*device);
     if (!supported) return report_lost(uuid, supported.error().text());
-    std::uint64_t wanted = abi::kEventXid | abi::kEventDoubleBitEcc | abi::kEventSingleBitEcc;
+    std::uint64_t wanted = abi::kEventXid | abi::kEventDoubleBitEcc | abi::kEventSingleBitEcc |
+                           abi::kEventRecoveryAction | abi::kEventGpuUnavailable;
     if (options.mig_changes) wanted |= abi::kEventMigConfigChange;
     auto registered = nvml.register_events(*device, wanted & *supported, set);
-    if (registered) return;
-    if (registered.error().code() == Code::kUnsupported) {
-      log::warn("this GPU is too old to report its health", {{"uuid", uuid}});
-    } else {
-      report_lost(uuid, registered.error().text());
-    }
+    if (!registered && registered.error().code() != Code::kUnsupported)
+      return report_lost(uuid, registered.error().text());
+    if (!registered) log::warn("this GPU is too old to report its health", {{"uuid", uuid}});
+    handles[*device] = uuid;
+    if (lost.erase(uuid) > 0) report_changed(uuid);
   }
 
   // Until stopped (a value) or until waiting itself fails.
@@ -80,6 +83,7 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
       if (!data && data.error().code() != Code::kTimeout) return fail(std::move(data).error());
       backoff = kFirstBackoff;
       if (data) handle(nvml, *data);
+      for (const std::string& uuid : std::set(lost)) watch(nvml, set, uuid);
     }
     return {};
   }
@@ -91,17 +95,43 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
       });
       return;
     }
+    // A GPU that fell off the bus no longer tells its UUID: what it was when its events were asked for
+    // counts.
+    std::string gpu;
+    if (auto known = handles.find(data.device); known != handles.end()) {
+      gpu = known->second;
+    } else if (auto uuid = nvml.uuid(data.device)) {
+      gpu = *uuid;
+    }
+    if (data.event_type == abi::kEventRecoveryAction || data.event_type == abi::kEventGpuUnavailable) {
+      if (!gpu.empty()) look(nvml, gpu);
+      return;
+    }
     if (data.event_type != abi::kEventXid) return;
     HealthEvent event;
     event.xid = data.event_data;
-    if (auto uuid = nvml.uuid(data.device)) event.gpu_uuid = *uuid;
+    event.gpu_uuid = gpu;
     if (data.gpu_instance_id != abi::kNoInstance) event.gpu_instance = data.gpu_instance_id;
     if (data.compute_instance_id != abi::kNoInstance) event.compute_instance = data.compute_instance_id;
     post([this, event] { events.event(event); });
+    if (!gpu.empty() && !nvml.device_by_uuid(gpu)) lost.insert(gpu);
   }
 
+  void look(const Nvml& nvml, const std::string& uuid) {
+    if (auto device = nvml.device_by_uuid(uuid); !device) return report_lost(uuid, device.error().text());
+    lost.erase(uuid);
+    report_changed(uuid);
+  }
+
+  // Said once; it is then tried again at every turn of the wait.
   void report_lost(const std::string& uuid, const std::string& why) {
+    if (!lost.insert(uuid).second) return;
     post([this, uuid, why] { events.lost(uuid, why); });
+  }
+  void report_changed(const std::string& uuid) {
+    post([this, uuid] {
+      if (events.changed) events.changed(uuid);
+    });
   }
 
   void post(std::function<void()> work) {
@@ -128,6 +158,9 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
   Loop& loop;
   const HealthWatchOptions options;
   const HealthWatchEvents events;
+  // The thread's own.
+  std::map<Nvml::Device, std::string> handles;  // of GPUs whose events were asked for
+  std::set<std::string> lost;                   // GPUs that did not answer
   std::mutex mutex;
   std::condition_variable wake;
   bool stopped = false;

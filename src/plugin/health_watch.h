@@ -18,6 +18,8 @@ struct HealthWatchEvents {
   std::function<void(const HealthEvent&)> event;
   // A GPU whose events cannot be had, or that no longer answers.
   std::function<void(const std::string& gpu_uuid, const std::string& why)> lost;
+  // A GPU that was lost answers again, or NVML changed what it recommends for it: worth a probe.
+  std::function<void(const std::string& gpu_uuid)> changed;
   // Every GPU's events have been asked for (again).
   std::function<void()> watching;
   // The MIG configuration changed; only when asked for.

@@ -120,11 +120,14 @@ struct MpsService::Impl {
   // Errors of the configuration are fatal, those of the daemons are tried again.
   Result<> begin() {
     retry.reset();
+    returned.reset();
     stop();
     TRY(load());
     MpsPlan plan;
     if (sharing::active_strategy(settings) == sharing::SharingStrategy::kMps) {
-      plan = TRY(plan_mps(settings, TRY(observe(settings))));
+      const Facts facts = TRY(observe(settings));
+      plan = TRY(plan_mps(settings, facts));
+      returned = watch_missing(loop, settings, facts, [this] { restart(); });
     }
     for (const std::string& warning : plan.warnings) log::warn(warning);
     if (auto started = start_all(plan); !started) {
@@ -267,6 +270,7 @@ struct MpsService::Impl {
   std::vector<Running> running;
   bool is_ready = false;
   Handle retry;
+  std::unique_ptr<hardware::ReturnedWatch> returned;  // while a GPU is missing
 };
 
 MpsService::MpsService(Loop& loop, MpsServiceOptions options, std::function<void(const Error&)> fatal)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "hardware/driver_root.h"
 #include "hardware/nvml.h"
@@ -132,6 +133,21 @@ Result<Facts> observe(const sharing::Settings& settings) {
   facts.links = observe_links(**nvml, facts.inventory);
   facts.mig_minors = TRY(hardware::read_mig_minors());
   return facts;
+}
+
+std::unique_ptr<hardware::ReturnedWatch> watch_missing(Loop& loop, const sharing::Settings& settings,
+                                                       const Facts& facts, std::function<void()> returned) {
+  // Without a driver there is another wait; Tegra's GPU is part of the machine.
+  if (!facts.init_error.empty() || facts.platform == Platform::kTegra) return nullptr;
+  if (!hardware::gpus_missing(facts.inventory)) return nullptr;
+  for (const std::string& warning : facts.inventory.warnings) log::warn("not offered: " + warning);
+  const fs::path root = settings.container_driver_root;
+  hardware::ReturnedOptions watch{.nvml_library = hardware::nvml_library(root),
+                                  .dev_dir = hardware::dev_root_of(root) / "dev",
+                                  .known = {},
+                                  .interval = settings.device_rescan_interval};
+  for (const hardware::Gpu& gpu : facts.inventory.gpus) watch.known.push_back(gpu.uuid);
+  return std::make_unique<hardware::ReturnedWatch>(loop, std::move(watch), std::move(returned));
 }
 
 }  // namespace gpuop::plugin

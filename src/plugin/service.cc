@@ -12,6 +12,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "hardware/driver_root.h"
+#include "hardware/returned.h"
 #include "plugin/cdi_specs.h"
 #include "plugin/health.h"
 #include "plugin/health_watch.h"
@@ -62,6 +63,7 @@ struct Service::Impl {
     std::vector<std::unique_ptr<PluginServer>> servers;
     std::vector<Handle> registrations;
     std::unique_ptr<HealthWatch> watch;
+    std::unique_ptr<hardware::ReturnedWatch> returned;
     std::map<std::string, std::string> sockets;  // path to identity
     std::unique_ptr<DirWatch> mps_watch;
     std::vector<Handle> mps_checks;
@@ -101,8 +103,10 @@ struct Service::Impl {
     if (run->nvml_missing) {
       retry = loop.after(options.nvml_retry, [this] { restart("look for a driver again"); });
     }
+    run->returned = watch_missing(loop, run->settings, facts,
+                                  [this] { restart_soon("a GPU answers that did not before"); });
     if (run->plan.resources.empty()) {
-      log::info("no devices found; waiting for signals");
+      log::info("no devices found; waiting for them");
       return {};
     }
     mps_or_serve();
@@ -306,6 +310,7 @@ struct Service::Impl {
     HealthWatchEvents events;
     events.event = [this](const HealthEvent& event) { on_event(event); };
     events.lost = [this](const std::string& gpu, const std::string& why) { on_lost(gpu, why); };
+    events.changed = [this](const std::string& gpu) { look_again(gpu); };
     events.watching = [this] { run->watching = true; };
     events.mig_changed = [this] { restart_soon("the MIG configuration changed"); };
     run->watch = std::make_unique<HealthWatch>(loop, std::move(watch), std::move(events));
@@ -322,15 +327,15 @@ struct Service::Impl {
   }
 
   void on_lost(const std::string& gpu, const std::string& why) {
-    bool changed = false;
+    std::vector<std::string> marked;
     for (const Resource& resource : run->plan.resources) {
       for (const Device& device : resource.devices) {
-        if (device.gpu_uuid != gpu) continue;
-        changed = health.mark(device.uuid, gpu, why, true, loop.now()) || changed;
+        if (device.gpu_uuid != gpu || !health.healthy(device.uuid)) continue;
+        if (health.mark(device.uuid, gpu, why, true, loop.now())) marked.push_back(device.uuid);
       }
     }
-    if (!changed) return;
-    log::error("GPU is unhealthy: " + why, {{"gpu", gpu}});
+    if (marked.empty()) return;
+    log::error("GPU is unhealthy: " + why, {{"gpu", gpu}, {"marked_unhealthy", join(marked, ",")}});
     publish();
     schedule_recovery();
   }
@@ -344,21 +349,42 @@ struct Service::Impl {
     run->recovery = wait ? loop.after(*wait, [this] { recover(); }) : Handle();
   }
 
+  // True: the device is healthy again.
+  bool try_again(const std::string& uuid) {
+    const HealthState::Mark mark = health.marks().at(uuid);
+    auto probed = probe(hardware::nvml_library(run->settings.container_driver_root), uuid, mark.gpu_uuid);
+    if (probed) {
+      log::info("device is healthy again", {{"device", uuid}, {"was", mark.reason}});
+      return health.clear(uuid);
+    }
+    log::warn("device stays unhealthy: " + probed.error().text(), {{"device", uuid}, {"since", mark.reason}});
+    return false;
+  }
+
   void recover() {
-    auto library = hardware::nvml_library(run->settings.container_driver_root);
     bool changed = false;
     for (const std::string& uuid : health.due(loop.now(), run->settings.health_recovery_interval)) {
-      const HealthState::Mark mark = health.marks().at(uuid);
-      auto probed = probe(library, uuid, mark.gpu_uuid);
-      if (probed) {
-        log::info("device is healthy again", {{"device", uuid}, {"was", mark.reason}});
-        changed = health.clear(uuid) || changed;
+      if (try_again(uuid)) {
+        changed = true;
       } else {
-        log::warn("device stays unhealthy: " + probed.error().text(),
-                  {{"device", uuid}, {"since", mark.reason}});
+        const HealthState::Mark mark = health.marks().at(uuid);
         health.mark(uuid, mark.gpu_uuid, mark.reason, true, loop.now());
       }
     }
+    if (changed) publish();
+    schedule_recovery();
+  }
+
+  // NVML's word that a GPU was reset, or that a lost one is back, is what the interval would wait for:
+  // whatever the mark's reason, a GPU that answers and needs nothing more is healthy.
+  void look_again(const std::string& gpu) {
+    if (run->settings.health_recovery_interval <= Duration(0)) return;
+    std::vector<std::string> units;
+    for (const auto& [uuid, mark] : health.marks()) {
+      if (mark.gpu_uuid == gpu) units.push_back(uuid);
+    }
+    bool changed = false;
+    for (const std::string& uuid : units) changed = try_again(uuid) || changed;
     if (changed) publish();
     schedule_recovery();
   }

@@ -14,6 +14,19 @@ using enum OptionType;
 constexpr std::string_view kKubeletSocket = "/var/lib/kubelet/device-plugins/kubelet.sock";
 constexpr std::string_view kFeatureFile = "/etc/kubernetes/node-feature-discovery/features.d/gfd";
 
+Option rescan_option() {
+  return {
+      "device-rescan-interval",
+      {},
+      {"DP_DEVICE_RESCAN_INTERVAL"},
+      "",
+      kDuration,
+      "10s",
+      "how often GPUs that could not be read are tried again, while there are such; 0: only when a device "
+      "node "
+      "comes"};
+}
+
 std::vector<Option> plugin_options() {
   return {
       {"mig-strategy",
@@ -158,7 +171,9 @@ std::vector<Option> plugin_options() {
        "",
        kDuration,
        "5m",
-       "an unhealthy device is tried again after this long; 0: never"},
+       "an unhealthy device is tried again after this long, or when NVML says that its GPU was reset; 0: "
+       "never"},
+      rescan_option(),
       {"enable-resource-renaming",
        {},
        {"ENABLE_RESOURCE_RENAMING"},
@@ -291,6 +306,7 @@ std::vector<Option> mps_options() {
        kString,
        "none",
        "how MIG devices are advertised: none, single or mixed"},
+      rescan_option(),
       {"config-file", {}, {"CONFIG_FILE"}, "", kString, "", "configuration file, YAML or JSON"},
   };
 }

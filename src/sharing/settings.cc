@@ -146,6 +146,7 @@ void fill(Settings& out, const Values& values) {
   out.cdi_feature_flags = values.texts("cdi-feature-flags");
   out.cdi_disable_hooks = values.texts("cdi-disable-hooks");
   out.health_recovery_interval = values.span("health-recovery-interval").value_or(Duration(0));
+  out.device_rescan_interval = values.span("device-rescan-interval").value_or(Duration(0));
   out.enable_resource_renaming = values.flag("enable-resource-renaming");
   out.watch_mig_changes = values.flag("watch-mig-changes");
 
@@ -347,6 +348,7 @@ Json settings_json(Program program, const Settings& s) {
       {"cdi-feature-flags", JsonArray(s.cdi_feature_flags.begin(), s.cdi_feature_flags.end())},
       {"cdi-disable-hooks", JsonArray(s.cdi_disable_hooks.begin(), s.cdi_disable_hooks.end())},
       {"health-recovery-interval", format_go_duration(s.health_recovery_interval)},
+      {"device-rescan-interval", format_go_duration(s.device_rescan_interval)},
       {"enable-resource-renaming", s.enable_resource_renaming},
       {"watch-mig-changes", s.watch_mig_changes},
       {"oneshot", s.oneshot},

@@ -36,6 +36,7 @@ struct Settings {
   std::string kubelet_socket;
   std::vector<std::string> cdi_feature_flags, cdi_disable_hooks;
   Duration health_recovery_interval{0};  // 0: off
+  Duration device_rescan_interval{0};    // 0: by device nodes only
   bool enable_resource_renaming = false;
   bool watch_mig_changes = false;
 

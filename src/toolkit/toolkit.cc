@@ -269,7 +269,9 @@ Result<> Toolkit::write_cdi(const hardware::DriverReady& driver) {
 
 Result<> Toolkit::write_facts(const hardware::DriverReady& driver) {
   cdigen::Facts facts;
-  facts.inventory = TRY(hardware::observe(fs::path(driver.driver_root_ctr_path)));
+  auto inventory = hardware::observe(fs::path(driver.driver_root_ctr_path));
+  wait_for_gpus(driver, inventory.value_or(hardware::Inventory{}));
+  facts.inventory = TRY(std::move(inventory));
   auto driver_root = TRY_IN(Root::open(driver.driver_root_ctr_path), "read the driver root");
   auto dev_root = TRY_IN(Root::open(driver.dev_root_ctr_path), "read the dev root");
   facts.driver = TRY(cdigen::observe_driver(driver_root, {.version = facts.inventory.driver_version}));
@@ -294,6 +296,30 @@ Result<> Toolkit::write_facts(const hardware::DriverReady& driver) {
   }
   TRY(write_file_atomic(options_.pid_file.parent_path() / "facts.json", shim::format_facts(host), 0644));
   return {};
+}
+
+// What the facts lack now, they get when it answers.
+void Toolkit::wait_for_gpus(const hardware::DriverReady& driver, const hardware::Inventory& seen) {
+  returned_.reset();
+  if (options_.no_daemon || !hardware::gpus_missing(seen)) return;
+  hardware::ReturnedOptions watch{.nvml_library = hardware::nvml_library(driver.driver_root_ctr_path),
+                                  .dev_dir = fs::path(driver.dev_root_ctr_path) / "dev",
+                                  .known = {},
+                                  .interval = options_.device_rescan_interval};
+  for (const auto& gpu : seen.gpus) watch.known.push_back(gpu.uuid);
+  returned_ = std::make_unique<hardware::ReturnedWatch>(loop_, std::move(watch), [this, driver] {
+    log::info("a GPU answers that did not before");
+    refresh(driver);
+  });
+}
+
+// CDI spec and facts anew.
+void Toolkit::refresh(const hardware::DriverReady& driver) {
+  if (options_.cdi_enabled) {
+    if (auto done = write_cdi(driver); !done)
+      log::error("cannot refresh the CDI spec", {{"why", done.error()}});
+  }
+  if (auto done = write_facts(driver); !done) log::warn("cannot refresh the facts", {{"why", done.error()}});
 }
 
 Result<> Toolkit::set_up_engine() {
@@ -337,18 +363,13 @@ Result<> Toolkit::serve() {
   if (applied_) {
     fs::path folder = fs::path(applied_->dev_root_ctr_path) / "dev/nvidia-caps";
     auto names = [folder] { return list_dir(folder).value_or(std::vector<std::string>{}); };
-    auto refresh = [this, names, seen = names()]() mutable {
+    auto changed = [this, names, seen = names()]() mutable {
       auto now = names();
       if (now == seen || !applied_) return;
       seen = std::move(now);
-      if (options_.cdi_enabled) {
-        if (auto done = write_cdi(*applied_); !done)
-          log::error("cannot refresh the CDI spec", {{"why", done.error()}});
-      }
-      if (auto done = write_facts(*applied_); !done)
-        log::warn("cannot refresh the facts", {{"why", done.error()}});
+      refresh(*applied_);
     };
-    caps = TRY(DirWatch::create(loop_, folder, refresh));
+    caps = TRY(DirWatch::create(loop_, folder, changed));
   }
   loop_.run();
   return {};

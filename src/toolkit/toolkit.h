@@ -14,6 +14,7 @@
 #include "base/loop.h"
 #include "base/result.h"
 #include "hardware/driver_root.h"
+#include "hardware/returned.h"
 #include "toolkit/engine.h"
 #include "toolkit/install.h"
 
@@ -55,6 +56,7 @@ struct Options {
   bool legacy_config = false;
   std::string runtime_type = "io.containerd.runc.v2";
   Json overrides = JsonObject{};
+  Duration device_rescan_interval = 10s;  // while a GPU cannot be read; 0: only when a device node comes
 };
 
 // Fills in the defaults that depend on the engine, and checks. Errors name the flag.
@@ -88,11 +90,14 @@ class Toolkit {
   Result<> write_cdi(const hardware::DriverReady& driver);
   Result<> write_facts(const hardware::DriverReady& driver);
   Result<> set_up_engine();
+  void wait_for_gpus(const hardware::DriverReady& driver, const hardware::Inventory& seen);
+  void refresh(const hardware::DriverReady& driver);
 
   Loop& loop_;
   Options options_;
   Fd lock_;
   std::optional<hardware::DriverReady> applied_;
+  std::unique_ptr<hardware::ReturnedWatch> returned_;
 };
 
 }  // namespace gpuop::toolkit

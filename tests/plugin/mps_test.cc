@@ -1,7 +1,7 @@
 #include "plugin/mps.h"
 
 #include "plugin/mps_daemon.h"
-#include "tests/plugin/node_fixture.h"
+#include "tests/node_fixture.h"
 
 namespace gpuop::plugin {
 namespace {
@@ -32,7 +32,9 @@ Facts gpus(int count, int major, std::optional<std::uint64_t> memory) {
 }
 
 // The whole service against the fake control program.
-class device_plugin_mps : public NodeFixture {
+inline constexpr char kA100[] = "A100-SXM4-80GB";
+
+class device_plugin_mps : public NodeFixture<kA100, 4> {
  protected:
   Result<> start(const char* config) {
     static_cast<void>(write_file_atomic(dir_.path() / "config.yaml", config));

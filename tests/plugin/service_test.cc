@@ -9,7 +9,7 @@
 #include "base/loop.h"
 #include "kubeletapi/device_plugin.grpc.pb.h"
 #include "plugin/service.h"
-#include "tests/plugin/node_fixture.h"
+#include "tests/node_fixture.h"
 
 namespace gpuop::plugin {
 namespace {
@@ -83,7 +83,9 @@ class Watcher {
 };
 
 // Each test has a kubelet's folder of its own.
-class ServicePlugin : public NodeFixture {
+inline constexpr char kA100[] = "A100-SXM4-80GB";
+
+class ServicePlugin : public NodeFixture<kA100, 4> {
  protected:
   void SetUp() override {
     NodeFixture::SetUp();
@@ -375,6 +377,59 @@ TEST_F(device_plugin_service, recovery_after_the_interval) {
   xid(3, 95);
   ASSERT_TRUE(until([&] { return watcher.with("Unhealthy") == std::vector<std::string>{uuids_[3]}; }));
   ASSERT_TRUE(until([&] { return watcher.with("Healthy") == uuids_; }));
+}
+
+TEST_F(device_plugin_service, a_reset_ends_the_mark_at_once) {
+  env_["KUBELET_SOCKET"] = "";
+  ASSERT_TRUE(start());
+  auto stub = plugin();
+  Watcher watcher(loop_, *stub);
+  ASSERT_TRUE(until([&] { return service_->watching() && !watcher.lists.empty(); }));
+  fault(1, {"lost"});
+  fault(3, {"xid", "48"});
+  ASSERT_TRUE(until([&] { return watcher.with("Unhealthy") == std::vector{uuids_[1], uuids_[3]}; }))
+      << "one lost GPU, one with an XID, and no other";
+  fault(1, {"recover"});
+  ASSERT_TRUE(until([&] { return watcher.with("Unhealthy") == std::vector{uuids_[3]}; }));
+  fault(3, {"recover"});
+  ASSERT_TRUE(until([&] { return watcher.with("Healthy") == uuids_; }));
+}
+
+TEST_F(device_plugin_service, no_recovery_where_it_is_switched_off) {
+  env_["KUBELET_SOCKET"] = "";
+  env_["DP_HEALTH_RECOVERY_INTERVAL"] = "0";
+  ASSERT_TRUE(start());
+  auto stub = plugin();
+  Watcher watcher(loop_, *stub);
+  ASSERT_TRUE(until([&] { return service_->watching() && !watcher.lists.empty(); }));
+  fault(3, {"xid", "48"});
+  ASSERT_TRUE(until([&] { return watcher.with("Unhealthy") == std::vector{uuids_[3]}; }));
+  fault(3, {"recover"});
+  fault(2, {"xid", "48"});
+  ASSERT_TRUE(until([&] { return watcher.with("Unhealthy") == std::vector{uuids_[2], uuids_[3]}; }));
+  fault(2, {"recover"});
+}
+
+// Only a GPU that answers has an event to send.
+TEST_F(device_plugin_service, started_while_every_gpu_is_lost) {
+  env_["DP_DEVICE_RESCAN_INTERVAL"] = "20ms";
+  kubelet_starts();
+  fault(-1, {"lost"});
+  ASSERT_TRUE(start());
+  loop_.run_for(50ms);
+  EXPECT_TRUE(kubelet_->requests.empty());
+  fault(2, {"recover"});
+  ASSERT_TRUE(until([&] { return kubelet_->requests.size() == 1; }));
+  EXPECT_TRUE(allocate(*plugin(), {uuids_[2]}));
+  EXPECT_FALSE(allocate(*plugin(), {uuids_[0]}));
+  fault(-1, {"recover"});
+  ASSERT_TRUE(until([&] { return kubelet_->requests.size() == 2; }));
+  EXPECT_TRUE(allocate(*plugin(), uuids_));
+  // All are there: nothing is looked for any more.
+  force("nvmlInit_v2", 999);
+  loop_.run_for(50ms);
+  EXPECT_EQ(kubelet_->requests.size(), 2u);
+  EXPECT_EQ(fatal_, "");
 }
 
 TEST_F(device_plugin_service, reload_reads_the_configuration_anew) {

@@ -13,7 +13,7 @@
 #include "kubeletapi/pod_resources.grpc.pb.h"
 #include "podresources/client.h"
 #include "sim/state/mig.h"
-#include "tests/telemetry/node_fixture.h"
+#include "tests/node_fixture.h"
 
 namespace gpuop::telemetry {
 namespace {
@@ -66,9 +66,9 @@ class Kubelet final : public v1::PodResourcesLister::Service {
 };
 
 template <const char* kModel>
-class ExporterNode : public NodeFixture<kModel> {
+class ExporterNode : public NodeFixture<kModel, 2> {
  protected:
-  using Node = NodeFixture<kModel>;
+  using Node = NodeFixture<kModel, 2>;
 
   Result<> start() {
     ExporterInputs inputs;

@@ -12,6 +12,8 @@
 
 #include "cdi/registry.h"
 #include "shim/config.h"
+#include "shim/facts.h"
+#include "tests/node_fixture.h"
 #include "toolkit/restart.h"
 
 namespace gpuop::toolkit {
@@ -213,6 +215,66 @@ TEST(toolkit, no_driver_files_is_an_error_that_says_where) {
   auto done = (*tool)->set_up();
   ASSERT_FALSE(done);
   EXPECT_HAS(done.error().text(), node.path("host").string());
+}
+
+inline constexpr char kL4[] = "L4";
+
+// Facts come from the hardware: here with a fake driver beneath the root.
+class toolkit_facts : public NodeFixture<kL4, 2> {
+ protected:
+  std::vector<std::string> gpus() const {
+    std::vector<std::string> uuids;
+    auto facts = shim::read_facts(node_files_.path("run/facts.json"));
+    if (!facts) return uuids;
+    for (const auto& gpu : facts->gpus) uuids.push_back(gpu.uuid);
+    return uuids;
+  }
+  // Serves until the facts name exactly these.
+  bool serves_until(Loop& loop, Toolkit& tool, const std::vector<std::string>& wanted) {
+    Handle deadline = loop.after(5s, [&] { loop.stop(); });
+    std::function<void()> check = [&] { gpus() == wanted ? loop.stop() : loop.post(check); };
+    loop.post(check);
+    return tool.serve() && gpus() == wanted;
+  }
+  Node node_files_;
+};
+
+TEST_F(toolkit_facts, follow_gpus_that_were_lost_at_the_start) {
+  hardware::DriverReady ready{true, driver().string(), driver().string(), driver().string(),
+                              driver().string()};
+  put(node_files_.options.driver_ready, hardware::format_driver_ready(ready));
+  node_files_.options.device_rescan_interval = 20ms;
+  fault(-1, {"lost"});
+  Loop loop;
+  auto tool = Toolkit::create(loop, node_files_.options);
+  ASSERT_TRUE(tool) << tool.error().text();
+  auto done = (*tool)->set_up();
+  ASSERT_TRUE(done) << done.error().text();
+  EXPECT_TRUE(gpus().empty());
+  loop.post([&] { fault(1, {"recover"}); });
+  EXPECT_TRUE(serves_until(loop, **tool, {uuids_[1]}));
+  EXPECT_TRUE((*tool)->clean_up());
+}
+
+TEST_F(toolkit_facts, follow_the_last_lost_gpu) {
+  hardware::DriverReady ready{true, driver().string(), driver().string(), driver().string(),
+                              driver().string()};
+  put(node_files_.options.driver_ready, hardware::format_driver_ready(ready));
+  node_files_.options.device_rescan_interval = 0ms;  // the device node is the event
+  fault(1, {"lost"});
+  ASSERT_TRUE(remove_file(driver() / "dev/nvidia1"));
+  Loop loop;
+  auto tool = Toolkit::create(loop, node_files_.options);
+  ASSERT_TRUE(tool) << tool.error().text();
+  auto done = (*tool)->set_up();
+  ASSERT_TRUE(done) << done.error().text();
+  EXPECT_EQ(gpus(), std::vector{uuids_[0]});
+  loop.post([&] {
+    fault(1, {"recover"});
+    ASSERT_TRUE(sim::make_device_nodes(kernel(), driver() / "dev"));
+  });
+  EXPECT_TRUE(serves_until(loop, **tool, uuids_));
+  EXPECT_TRUE((*tool)->clean_up());
 }
 
 }  // namespace

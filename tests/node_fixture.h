@@ -1,4 +1,4 @@
-// A node with four GPUs and a driver, made once for a suite.
+// A node with fake GPUs and a driver, made once for a suite. For tests of rooms that read hardware.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,13 +9,16 @@
 #include <string>
 
 #include "base/files.h"
+#include "sim/faults.h"
 #include "sim/node_tree.h"
 #include "sim/state/state.h"
 
-namespace gpuop::plugin {
+namespace gpuop {
 
 inline constexpr const char* kVersion = "580.82.07";
 
+// `kModel` names a profile of the fake hardware.
+template <const char* kModel, unsigned kCount>
 class NodeFixture : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -23,8 +26,8 @@ class NodeFixture : public ::testing::Test {
     ::setenv("GPUOP_KERNEL_ROOT", kernel().c_str(), 1);
     ::setenv("GPUOP_SIM_DEV", hardware_nodes().c_str(), 1);
     sim::NodeHardware hardware;
-    hardware.model = "A100-SXM4-80GB";
-    hardware.count = 4;
+    hardware.model = kModel;
+    hardware.count = kCount;
     hardware.seed = 7;
     hardware.profiles = BUILD_ROOT "/sim/profiles";
     auto built = sim::build_node_tree(hardware, kernel());
@@ -49,18 +52,31 @@ class NodeFixture : public ::testing::Test {
     ASSERT_TRUE(sim::make_device_nodes(kernel(), driver() / "dev"));
     ASSERT_EQ(state_.open(sim::state_path(driver(), kVersion)), sim::StateFault::kNone);
     force("", 0);
-    for (std::uint32_t i = 0; i < 4; ++i) uuids_.emplace_back(state_.read()->gpus[i].board.uuid);
+    for (std::uint32_t i = 0; i < kCount; ++i) uuids_.emplace_back(state_.read()->gpus[i].board.uuid);
+  }
+  template <class Change>
+  void change(Change with) {
+    ASSERT_EQ(state_.update([&](sim::State& state) {
+      with(state);
+      return 0;
+    }),
+              0);
   }
   // Makes every call of `symbol` fail with `code`; 0 ends it.
   void force(const char* symbol, int code) {
-    ASSERT_EQ(state_.update([&](sim::State& state) {
+    change([&](sim::State& state) {
       state.forced_count = code ? 1 : 0;
       state.forced[0] = {};
       std::snprintf(state.forced[0].symbol, sizeof(state.forced[0].symbol), "%s", symbol);
       state.forced[0].code = code;
-      return 0;
-    }),
-              0);
+    });
+  }
+  // As `gpuctl sim fault`; -1: every board.
+  void fault(int gpu, const std::vector<std::string>& words) {
+    auto parsed = sim::parse_fault(words);
+    ASSERT_TRUE(parsed) << parsed.error().text();
+    auto done = sim::apply_fault(kernel(), gpu, *parsed);
+    ASSERT_TRUE(done) << done.error().text();
   }
 
   static fs::path kernel() { return node_->path() / "kernel"; }
@@ -73,4 +89,4 @@ class NodeFixture : public ::testing::Test {
   std::vector<std::string> uuids_;
 };
 
-}  // namespace gpuop::plugin
+}  // namespace gpuop
