@@ -14,7 +14,7 @@ std::string map_key(std::string_view api_version, std::string_view kind) {
 ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(client), ns_(std::move(ns)) {
   add(kube::kClusterPolicies, "", {"*"});
   // Labels and annotations come with the metadata; of the rest only what rendering and readiness read.
-  add(kube::kNodes, "", {"status.nodeInfo.containerRuntimeVersion", "status.allocatable"});
+  add(kube::kNodes, "", {"status.nodeInfo.containerRuntimeVersion", "status.allocatable", "status.capacity"});
   add(kube::kDaemonSets, ns_,
       {"spec.updateStrategy", "spec.selector", "spec.template.spec.nodeSelector",
        "spec.template.spec.affinity", "status"});

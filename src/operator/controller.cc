@@ -72,6 +72,7 @@ struct Controller::Impl {
   void write_status(const kube::Resource& type, const Object& live, const Outcome& outcome,
                     const std::vector<std::string>& notes, std::function<void(bool)> done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
+  std::string nodes_without_gpus() const;
   ClusterView view() const;
   void reconcile_node(const std::string& name, Finished done);
   void reconcile_drivers(Finished done);
@@ -196,7 +197,10 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
     if (is_gpu(old) || !server_known) pass();
     return;
   }
-  if (old && same_relevant(*old, *now)) return;
+  if (old && same_relevant(*old, *now)) {
+    if (not_allocatable(*old) != not_allocatable(*now)) pass();
+    return;
+  }
   if (leading && rules) nodes.add(std::string(kube::name_of(*now)));
   // Rendering looks at GPU nodes; readiness and its words at whether any node is labelled at all.
   const bool first_labels = has_feature_labels(get_object(*now, {"metadata", "labels"})) &&
@@ -403,9 +407,27 @@ std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applie
       entry.reason = readiness.reason;
       break;
     }
+    if (entry.enabled && entry.ready && entry.error.empty() && entry.name == "state-device-plugin") {
+      entry.reason = nodes_without_gpus();
+      entry.ready = entry.reason.empty();
+    }
     out.push_back(std::move(entry));
   }
   return out;
+}
+
+// The plugin's pods may all run while the kubelet has no healthy device of theirs. The first few nodes by
+// name.
+std::string Controller::Impl::nodes_without_gpus() const {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> all;
+  cache.of(kube::kNodes).for_each([&all](const Object& node) {
+    if (std::string why = not_allocatable(*node); !why.empty()) all.push_back(std::move(why));
+  });
+  std::ranges::sort(all);
+  const std::size_t more = all.size() > kShown ? all.size() - kShown : 0;
+  all.resize(all.size() - more);
+  return join(all, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more" : "");
 }
 
 void Controller::Impl::finish(const Object& live, Outcome outcome, std::vector<std::string> notes, bool retry,

@@ -209,6 +209,49 @@ TEST(operator_control, quiet_cluster_costs_nothing) {
   EXPECT_EQ(cluster.writes, writes);
 }
 
+TEST(operator_control, a_node_whose_gpus_are_not_allocatable_keeps_the_policy_from_ready) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.node("n2", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.daemonsets_available();
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  cluster.all_available();
+  ASSERT_EQ(cluster.state("p"), "ready");
+
+  // The plugin runs, its devices are unhealthy.
+  cluster.devices("n2", R"("nvidia.com/gpu":"8")", R"("nvidia.com/gpu":"0")");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  const Json error = cluster.condition("p", "Error");
+  EXPECT_EQ(get_string(error, {"reason"}), "OperandNotReady");
+  EXPECT_EQ(
+      get_string(error, {"message"}),
+      "ClusterPolicy is not ready; states not ready: [state-device-plugin]; state-device-plugin: node n2: "
+      "nvidia.com/gpu: 0 of 8 allocatable");
+
+  // One of several resources is enough; so is a node whose plugin nobody wants.
+  cluster.devices("n2", R"("nvidia.com/mig-1g.10gb":"7")", R"("nvidia.com/mig-1g.10gb":"7")");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "ready");
+  cluster.devices("n2", R"("nvidia.com/mig-1g.10gb":"7")", R"("nvidia.com/mig-1g.10gb":"0")");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  cluster.label("n2", R"("nvidia.com/gpu.deploy.device-plugin":"false")");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "ready");
+}
+
+TEST(operator_control, without_a_device_plugin_nothing_need_be_allocatable) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"devicePlugin":{"enabled":false}})");
+  cluster.settle();
+  cluster.daemonsets_available();
+  EXPECT_EQ(cluster.state("p"), "ready");
+}
+
 TEST(operator_control, one_flipped_label_costs_one_request) {
   Cluster cluster;
   cluster.node("n1", kGpu);

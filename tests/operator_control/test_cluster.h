@@ -123,8 +123,18 @@ class Cluster {
     }
     return out;
   }
-  // Every DaemonSet has what it asks for.
+  // What the kubelet says of the node's GPUs.
+  void devices(const std::string& name, const std::string& capacity, const std::string& allocatable) {
+    merge(kube::kNodes, "", name,
+          R"({"status":{"capacity":{)" + capacity + R"(},"allocatable":{)" + allocatable + "}}}", "status");
+  }
+  // Every DaemonSet has what it asks for, and every node's GPUs are allocatable.
   void all_available() {
+    for (const auto& name : names(kube::kNodes, ""))
+      devices(name, R"("nvidia.com/gpu":"8")", R"("nvidia.com/gpu":"8")");
+    daemonsets_available();
+  }
+  void daemonsets_available() {
     for (const auto& name : names(kube::kDaemonSets, kNs)) {
       const Json set = get(kube::kDaemonSets, kNs, name);
       const std::string generation = std::to_string(get_int(set, {"metadata", "generation"}));
