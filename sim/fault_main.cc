@@ -9,7 +9,8 @@ namespace gpuop::sim {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: sim fault --node NAME [--gpu N|all] FAULT\n"
+    "usage: sim fault --node NAME [--state-dir DIR] [--gpu N|all] FAULT\n"
+    "  --state-dir DIR                the fleet's folder, where several fleets run\n"
     "  xid CODE [--gi N] [--ci N]     an XID event\n"
     "  ecc single|double [COUNT]      ECC errors (double: with XID 48)\n"
     "  lost                           off the bus (XID 79)\n"
@@ -22,7 +23,7 @@ constexpr const char* kUsage =
     "  clear-fails                    all calls work again\n";
 
 struct Arguments {
-  std::string node, kernel_root;
+  std::string node, state_dir, kernel_root;
   int gpu = 0;
   std::uint32_t gi = 0xFFFFFFFFu, ci = 0xFFFFFFFFu;
   std::vector<std::string> words;
@@ -31,7 +32,8 @@ struct Arguments {
 
 Result<Arguments> parse(const std::vector<std::string>& given) {
   Arguments a;
-  const std::vector<std::string> options = {"--node", "--gpu", "--gi", "--ci", "--kernel-root", "--help"};
+  const std::vector<std::string> options = {"--node", "--state-dir",   "--gpu", "--gi",
+                                            "--ci",   "--kernel-root", "--help"};
   for (std::size_t i = 0; i < given.size(); ++i) {
     std::string word = given[i], value;
     if (word == "-h" || word == "--help") {
@@ -48,13 +50,16 @@ Result<Arguments> parse(const std::vector<std::string>& given) {
     } else if (i + 1 < given.size()) {
       value = given[++i];
     }
+    constexpr long long kHighest = 1 << 16;
     auto number = [&](long long low) -> Result<long long> {
       auto n = parse_int(value);
-      if (n && *n >= low) return *n;
+      if (n && *n >= low && *n <= kHighest) return *n;
       return fail(Code::kInvalid, "sim fault: " + word + ": must be a whole number; got '" + value + "'");
     };
     if (word == "--node")
       a.node = value;
+    else if (word == "--state-dir")
+      a.state_dir = value;
     else if (word == "--kernel-root")
       a.kernel_root = value;
     else if (word == "--gpu")
@@ -74,7 +79,7 @@ Result<> run(const Arguments& a) {
   Fault fault = TRY(parse_fault(a.words));
   fault.gi = a.gi;
   fault.ci = a.ci;
-  fs::path root = a.kernel_root.empty() ? TRY(find_node(a.node)) : fs::path(a.kernel_root);
+  fs::path root = a.kernel_root.empty() ? TRY(find_node(a.node, a.state_dir)) : fs::path(a.kernel_root);
   return apply_fault(root, a.gpu, fault);
 }
 

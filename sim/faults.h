@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,14 +44,21 @@ Result<Fault> parse_fault(const std::vector<std::string>& words);
 // NVML's code by number or by name ("3", "NOT_SUPPORTED", "NVML_ERROR_NOT_SUPPORTED").
 Result<int> nvml_code(std::string_view text);
 
-// The kernel tree of the node called `node` in any fleet that runs on this machine: looked for through the
-// processes that live in it. kNotFound names the nodes that there are.
-Result<fs::path> find_node(const std::string& node);
+// The kernel tree of the node called `node` in the fleet of `state_dir`, or (empty) in any fleet that runs on
+// this machine: looked for through the processes that live in it. kNotFound names the nodes that there are,
+// kConflict the folders of the fleets that have one of this name.
+Result<fs::path> find_node(const std::string& node, const fs::path& state_dir = {});
+// The same choice among what was found: state folder and kernel tree of each node of that name.
+struct FoundNode {
+  fs::path state_dir, kernel_tree;
+};
+Result<fs::path> choose_node(const std::string& node, const fs::path& state_dir,
+                             const std::map<std::string, std::vector<FoundNode>>& running);
 // Names of all nodes that run here, sorted.
 std::vector<std::string> running_nodes();
 
-// `sim fault --node NAME [--gpu N|all] FAULT …` without the first two words; also `--kernel-root DIR`. Exit
-// code.
+// `sim fault --node NAME [--state-dir DIR] [--gpu N|all] FAULT …` without the first two words; also
+// `--kernel-root DIR`. Exit code.
 int sim_fault_main(int argc, char** argv);
 
 }  // namespace gpuop::sim

@@ -73,6 +73,36 @@ TEST(sim_tree, fault_errors_suggest) {
   EXPECT_EQ(apply_fault(root.root(), 0, fault({"lost"})).error().code(), Code::kNotFound);
 }
 
+TEST(sim_tree, fault_on_a_node_without_gpus_says_so) {
+  TempDir dir;
+  NodeHardware none;
+  none.profiles = BUILD_ROOT "/sim/profiles";
+  auto built = build_node_tree(none, dir.path());
+  ASSERT_TRUE(built) << built.error().text();
+  for (int gpu : {-1, 0, 3}) {
+    auto done = apply_fault(dir.path(), gpu, fault({"lost"}));
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().text(), "apply fault: the node has no GPU");
+  }
+}
+
+TEST(sim_tree, fault_chooses_among_fleets) {
+  const std::map<std::string, std::vector<FoundNode>> running = {
+      {"n1", {{"/tmp/b", "/proc/2"}, {"/tmp/a", "/proc/1"}}}, {"n2", {{"/tmp/b", "/proc/3"}}}};
+  auto both = choose_node("n1", "", running);
+  ASSERT_FALSE(both);
+  EXPECT_EQ(both.error().code(), Code::kConflict);
+  EXPECT_EQ(
+      both.error().text(),
+      "find node 'n1': the fleets in '/tmp/a' and '/tmp/b' have one of this name: choose with --state-dir");
+  EXPECT_EQ(choose_node("n1", "/tmp/a/", running).value_or(""), "/proc/1");
+  EXPECT_EQ(choose_node("n2", "", running).value_or(""), "/proc/3");
+  EXPECT_EQ(choose_node("n2", "/tmp/a", running).error().text(),
+            "find node 'n2': there are n1 (did you mean 'n1'?)");
+  EXPECT_EQ(choose_node("n1", "/tmp/c", running).error().text(),
+            "find node 'n1': no fleet runs in '/tmp/c' (or root is needed to see it)");
+}
+
 TEST(sim_tree, fault_command_line) {
   DriverRoot root("A100", 1);
   std::string tree = root.kernel().string();

@@ -106,6 +106,8 @@ Result<> write_files(const NodeRootOptions& options) {
        "version = 3\nroot = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n"},
       {kNodeConfig, to_text(Json(JsonObject{{"fleet", to_json(Fleet{options.seed, {node}})},
                                             {"address", options.address},
+                                            // Tells fleets apart from outside: STATE/nodes/NAME.
+                                            {"folder", options.folder.string()},
                                             {"image", options.image}}))}};
   for (const auto& [path, text] : files) {
     TRY(make_dirs(fs::path(path).parent_path()));
