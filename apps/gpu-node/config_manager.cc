@@ -1,14 +1,12 @@
 // config-manager: selects a configuration file by the node's label.
 #include <csignal>
-#include <cstdio>
 
 #include "base/log.h"
-#include "base/version.h"
 #include "configmanager/manager.h"
 #include "driver_ready.h"
 #include "kube/config.h"
+#include "operand.h"
 #include "roles.h"
-#include "sharing/command_line.h"
 #include "sharing/settings.h"
 
 namespace gpuop {
@@ -38,18 +36,7 @@ Result<configmanager::ManagerOptions> manager_options(const std::map<std::string
 int config_manager_main(int argc, char** argv) {
   constexpr auto program = sharing::Program::kConfigManager;
   auto line = sharing::parse_command_line(program, std::vector<std::string>(argv + 1, argv + argc));
-  if (!line) {
-    std::fprintf(stderr, "config-manager: %s\n", line.error().text().c_str());
-    return 1;
-  }
-  if (line->help) {
-    std::fputs(sharing::help_text(program, "config-manager").c_str(), stdout);
-    return 0;
-  }
-  if (line->version) {
-    std::puts("config-manager " GPUOP_VERSION);
-    return 0;
-  }
+  if (auto code = answer(program, "config-manager", line)) return *code;
   log::setup("config-manager");
 
   Loop loop;

@@ -1,15 +1,9 @@
 // nvidia-device-plugin: advertises the node's GPUs to the kubelet.
-#include <csignal>
-#include <cstdio>
-
 #include "base/files.h"
-#include "base/log.h"
 #include "base/text.h"
-#include "base/version.h"
-#include "driver_ready.h"
+#include "operand.h"
 #include "plugin/service.h"
 #include "roles.h"
-#include "sharing/command_line.h"
 
 namespace gpuop {
 namespace {
@@ -37,56 +31,19 @@ void enable_by_modules(std::map<std::string, std::string>& env) {
 }  // namespace
 
 int device_plugin_main(int argc, char** argv) {
-  auto line =
-      sharing::parse_command_line(sharing::Program::kPlugin, std::vector<std::string>(argv + 1, argv + argc));
-  if (!line) {
-    std::fprintf(stderr, "nvidia-device-plugin: %s\n", line.error().text().c_str());
-    return 1;
-  }
-  if (line->help) {
-    std::fputs(sharing::help_text(sharing::Program::kPlugin, "nvidia-device-plugin").c_str(), stdout);
-    return 0;
-  }
-  if (line->version) {
-    std::puts("nvidia-device-plugin " GPUOP_VERSION);
-    return 0;
-  }
-  log::setup("nvidia-device-plugin");
-
-  Loop loop;
-  int code = 0;
-  std::unique_ptr<plugin::Service> service;
-  Handle signals = on_signals(loop, {SIGTERM, SIGINT, SIGQUIT, SIGHUP}, [&](int number) {
-    if (number != SIGHUP) {
-      log::info("stopping", {{"signal", number}});
-      loop.stop();
-    } else if (service) {
-      service->reload();
-    }
-  });
-  auto fatal = [&](const Error& error) {
-    log::error(error.text());
-    code = 1;
-    loop.stop();
+  Operand operand;
+  operand.program = sharing::Program::kPlugin;
+  operand.name = "nvidia-device-plugin";
+  operand.start = [](Loop& loop, sharing::SettingsInputs inputs, const auto& end) -> Result<RunningOperand> {
+    enable_by_modules(inputs.env);
+    plugin::ServiceOptions options;
+    options.inputs = std::move(inputs);
+    auto service = std::make_shared<plugin::Service>(loop, std::move(options),
+                                                     [end](const Error& error) { end(fail(error)); });
+    TRY(service->start());
+    return RunningOperand{[raw = service.get()] { raw->reload(); }, service};
   };
-
-  plugin::ServiceOptions options;
-  options.inputs.flags = line->flags;
-  options.inputs.env = environment_map();
-  if (auto passed = pass_driver_gate(loop, options.inputs.env); !passed) {
-    if (passed.error().code() == Code::kCancelled) return 0;
-    fatal(passed.error());
-    return code;
-  }
-  enable_by_modules(options.inputs.env);
-
-  service = std::make_unique<plugin::Service>(loop, std::move(options), fatal);
-  if (auto started = service->start(); !started) {
-    fatal(started.error());
-    return code;
-  }
-  loop.run();
-  return code;
+  return run_operand(operand, std::vector<std::string>(argv + 1, argv + argc));
 }
 
 }  // namespace gpuop
