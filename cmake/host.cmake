@@ -34,7 +34,7 @@ endfunction()
 
 # What the static host binaries link: src/shim and what it stands on, without what only exists as a shared library or would load one
 # (formatting, TLS, the event loop). Built for every architecture (preset arm64).
-set(host_base result text files root_walk json boost_json time yaml)
+set(host_base result text quote files root_walk json boost_json time yaml)
 list(TRANSFORM host_base REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/base/\\1.cc")
 file(GLOB host_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/shim/*.cc ${CMAKE_SOURCE_DIR}/src/shim/host/*.cc
      ${CMAKE_SOURCE_DIR}/src/cdi/*.cc ${CMAKE_SOURCE_DIR}/src/elf/*.cc)

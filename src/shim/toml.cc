@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <sstream>
+
+#include "base/quote.h"
 #include "base/toml_library.h"
 
 namespace gpuop {
@@ -118,34 +120,7 @@ std::string to_toml(const Json& table, int indent) {
 }
 
 std::string toml_string(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-          static constexpr char kHex[] = "0123456789ABCDEF";
-          out += std::string("\\u00") + kHex[static_cast<unsigned char>(c) >> 4] + kHex[c & 15];
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out + "\"";
+  return in_quotes(text, "\\u00");
 }
 
 }  // namespace gpuop

@@ -3,10 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "base/http.h"
+#include "base/quote.h"
 #include "base/time.h"
 
 namespace gpuop {
 namespace {
+
+TEST(base, text_in_quotes) {
+  EXPECT_EQ(in_quotes("a \"b\" \\ \n\t\r \x01\x7f \xc3\xa4", "\\x"),
+            "\"a \\\"b\\\" \\\\ \\n\\t\\r \\x01\\x7f \xc3\xa4\"");
+  EXPECT_EQ(in_quotes("\x1f", "\\u00"), "\"\\u001f\"");
+}
 
 TEST(base, text_split_join_trim) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));

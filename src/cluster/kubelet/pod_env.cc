@@ -1,8 +1,8 @@
 #include "cluster/kubelet/pod_env.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "base/quote.h"
 #include "base/text.h"
 #include "kube/object.h"
 
@@ -10,46 +10,13 @@ namespace gpuop::cluster {
 
 namespace {
 
-// A text in Go's double quotes, as downward files show labels.
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (unsigned char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default:
-        if (c < 0x20 || c == 0x7f) {
-          char hex[8];
-          std::snprintf(hex, sizeof hex, "\\x%02x", c);
-          out += hex;
-        } else {
-          out += static_cast<char>(c);
-        }
-    }
-  }
-  return out + "\"";
-}
-
 std::string format_map(const JsonObject& map) {
   std::map<std::string, std::string> sorted;
   for (const auto& item : map) sorted[str(item.key())] = str(as_text(item.value()));
   std::string out;
   for (const auto& [key, value] : sorted) {
     if (!out.empty()) out += '\n';
-    out += key + "=" + in_quotes(value);
+    out += key + "=" + in_quotes(value, "\\x");
   }
   return out;
 }
