@@ -85,7 +85,7 @@ bool shut_down(const Options& o) {
   }
   say("Unmounting NVIDIA driver rootfs...");
   if (auto done = unmount_root(); !done) say("WARNING: " + done.error().text());
-  (void)remove_file(kPidFile);
+  if (auto removed = remove_file(kPidFile); !removed) say("WARNING: " + removed.error().text());
   return true;
 }
 
@@ -112,20 +112,21 @@ class Watch {
     }
   }
 
-  void run(const std::function<bool()>& ended) {
+  // A value once it has ended; an error when waiting itself fails.
+  Result<> run(const std::function<bool()>& ended) {
     while (true) {
       std::vector<pollfd> polled = {{fd_.get(), POLLIN, 0}};
       for (const Daemon& d : daemons_) polled.push_back({d.process.get(), POLLIN, 0});
       if (::poll(polled.data(), polled.size(), -1) < 0) {
         if (errno == EINTR) continue;
-        return;
+        return fail(errno_error("wait for signals", errno));
       }
       if (polled[0].revents) {
         signalfd_siginfo info;
         if (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
           say("Caught signal " + std::to_string(info.ssi_signo));
           daemons_.clear();
-          if (ended()) return;
+          if (ended()) return {};
           follow_daemons();
         }
         continue;
@@ -164,13 +165,13 @@ int init(const Options& o) {
   say("Starting installation of NVIDIA driver version " + o.version + " for the simulated kernel");
   if (auto up = bring_up(o); !up) {
     refuse(up.error());
-    (void)shut_down(o);
+    if (!shut_down(o)) say("What was loaded stays until the next start");
     return 1;
   }
   watch.follow_daemons();
   say("Done, now waiting for signal");
-  watch.run([&] { return shut_down(o); });
-  return 0;
+  auto ended = watch.run([&] { return shut_down(o); });
+  return ended ? 0 : refuse(ended.error());
 }
 
 int build(const Options& o) {
@@ -191,8 +192,8 @@ int reload_peermem(const Options& o) {
   say("nvidia-peermem is loaded; waiting for signal");
   Watch watch;
   if (auto started = watch.start(); !started) return refuse(started.error());
-  watch.run([] { return true; });
-  return 0;
+  auto ended = watch.run([] { return true; });
+  return ended ? 0 : refuse(ended.error());
 }
 
 int probe_peermem(const Options& o) {
@@ -206,7 +207,8 @@ int main(int argc, char** argv) {
   using namespace gpuop;               // NOLINT
   using namespace gpuop::sim::driver;  // NOLINT
   char self[PATH_MAX] = {};
-  (void)!readlink("/proc/self/exe", self, sizeof self - 1);
+  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+    return refuse(errno_error("read link '/proc/self/exe'", errno));
   auto options = read_options({argv + 1, argv + argc}, self);
   if (!options) {
     std::fprintf(stderr, "%s\n", options.error().text().c_str());

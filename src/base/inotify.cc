@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/files.h"
+#include "base/log.h"
 
 namespace gpuop {
 
@@ -64,7 +65,10 @@ struct DirWatch::Impl : std::enable_shared_from_this<DirWatch::Impl> {
   void rearm() {
     // A folder made between two calls is caught by the second.
     for (int i = 0; i < 2; ++i) {
-      (void)arm();
+      auto armed = arm();
+      // What happens in the folder from here on is not seen: nobody but the log can be told.
+      if (!armed && !blind) log::error("a folder is no longer watched: " + armed.error().text());
+      blind = !armed;
       const bool now = file_exists(dir);
       if (now == present) return;
       present = now;
@@ -82,6 +86,7 @@ struct DirWatch::Impl : std::enable_shared_from_this<DirWatch::Impl> {
   Fd fd;
   std::vector<int> watches;
   bool present = false;
+  bool blind = false;  // the last watch that was asked for was refused
   Handle readable;
   Handle first;
 };
