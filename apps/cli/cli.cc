@@ -10,13 +10,21 @@
 namespace gpuop {
 namespace {
 
-// The argument that no option took, and the option that it may have meant.
-std::string suggestion(const CLI::App& app, int argc, char** argv) {
-  std::vector<std::string> known;
+// Everything that may stand on the command line, of subcommands too.
+void collect(const CLI::App& app, std::vector<std::string>& known) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
-  for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) {
+    known.push_back(sub->get_name());
+    collect(*sub, known);
+  }
+}
+
+// The argument that no option took, and the option that it may have meant.
+std::string suggestion(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> known;
+  collect(app, known);
   for (int i = 1; i < argc; ++i) {
     std::string_view word = argv[i];
     word = word.substr(0, word.find('='));

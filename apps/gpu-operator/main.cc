@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "base/files.h"
@@ -12,6 +11,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "cli.h"
 #include "features/master.h"
 #include "hooks.h"
 #include "kube/config.h"
@@ -225,11 +225,7 @@ int main(int argc, char** argv) {
   app.add_option("--zap-time-encoding", arguments.time_encoding, "Accepted; times are always RFC 3339");
   app.add_option("--zap-stacktrace-level", arguments.stacktrace_level, "Accepted; there are no stack traces");
   app.add_flag("--version", arguments.version, "Print the version and end");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (auto code = gpuop::parse_command_line(app, argc, argv, 2)) return *code;
   if (arguments.version) {
     std::puts("gpu-operator " GPUOP_VERSION);
     return 0;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "cli.h"
 #include "ctk.h"
 #include "shim/hooks.h"
 
@@ -53,11 +54,7 @@ int main(int argc, char** argv) {
   ctk::add_cdi(app, chosen);
   ctk::add_runtime(app, chosen);
   ctk::add_config(app, chosen);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
-  }
+  if (auto code = parse_command_line(app, argc, argv)) return *code;
   log::setup("nvidia-ctk", quiet ? log::Level::kError : debug ? log::Level::kDebug : log::Level::kInfo);
   if (!chosen.run) return 0;
   auto done = chosen.run();
