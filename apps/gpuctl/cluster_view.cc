@@ -20,7 +20,7 @@ fleet::Objects all_of(const kube::Informer& informer) {
 
 ClusterWatch::ClusterWatch(kube::Client& client, std::string ns)
     : policies(client, kube::kClusterPolicies, keep("", {"status"})),
-      nodes(client, kube::kNodes, keep("", {"status.allocatable", "status.conditions"})),
+      nodes(client, kube::kNodes, keep("", {"status.allocatable", "status.capacity", "status.conditions"})),
       pods(client, kube::kPods,
            keep(std::move(ns), {"spec.nodeName", "status.phase", "status.conditions",
                                 "status.containerStatuses", "status.initContainerStatuses"})) {
@@ -44,6 +44,10 @@ Result<> ClusterWatch::wait_synced(Loop& loop, Duration limit) {
       return fail(Code::kUnavailable, "read the cluster: " + informer->fault());
   }
   return fail(Code::kTimeout, "read the cluster: no answer after " + format_go_duration(limit));
+}
+
+fleet::Objects ClusterWatch::all_pods() const {
+  return all_of(pods);
 }
 
 fleet::ClusterChain ClusterWatch::chain() const {

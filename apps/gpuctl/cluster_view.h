@@ -18,6 +18,7 @@ class ClusterWatch {
   Result<> wait_synced(Loop& loop, Duration limit);
   void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
   fleet::ClusterChain chain() const;
+  fleet::Objects all_pods() const;  // of the operator's namespace
 
   kube::Informer policies, nodes, pods;
 

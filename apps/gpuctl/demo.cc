@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <set>
 
 #include "base/files.h"
@@ -18,6 +19,7 @@
 #include "cluster_view.h"
 #include "commands.h"
 #include "data_dir.h"
+#include "explain.h"
 #include "fleet/chain.h"
 #include "fleet/demo_pods.h"
 #include "fleet/manifests.h"
@@ -46,8 +48,11 @@ double seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// Images of upstream's registry become ours, but the driver's, which comes from NVIDIA.
-void use_our_images(Json& policy) {
+// Images of upstream's registry become ours, but the driver's, which comes from NVIDIA. What our image cannot
+// do is switched off, and said: a demo that waits for it would wait in vain. `programs`: the names that our
+// image has.
+void use_our_images(Json& policy, const policy::ClusterPolicySpec& spec,
+                    const std::set<std::string>& programs, std::vector<std::string>& notes) {
   const auto ours = [](Json& block) {
     set(block, {"repository"}, "ghcr.io/gpu-operator");
     set(block, {"image"}, "gpu-operator");
@@ -60,12 +65,45 @@ void use_our_images(Json& policy) {
   }
   Json* manager = find_mutable(policy, {"spec", "driver", "manager"});
   if (manager && get_string(*manager, {"repository"}).starts_with("nvcr.io/nvidia")) ours(*manager);
+
+  struct Program {
+    const char *field, *state, *name;
+    bool wanted;
+  };
+  for (const Program& program :
+       {Program{"migManager", "state-mig-manager", "nvidia-mig-manager", spec.mig_manager.enabled},
+        Program{"dcgm", "state-dcgm", "nv-hostengine", spec.dcgm.enabled}}) {
+    const auto repository = get_string(policy, {"spec", program.field, "repository"});
+    const bool elsewhere = !repository.empty() && repository != "ghcr.io/gpu-operator";
+    if (!program.wanted || elsewhere || programs.contains(program.name)) continue;
+    set(policy, {"spec", program.field, "enabled"}, false);
+    notes.push_back("spec." + std::string(program.field) + ".enabled is switched off (" + program.state +
+                    "): our image has no " + program.name);
+  }
+  if (spec.cdi.nri_plugin_enabled) {
+    set(policy, {"spec", "cdi", "nriPluginEnabled"}, false);
+    notes.emplace_back(
+        "spec.cdi.nriPluginEnabled is switched off (state-container-toolkit): our toolkit does not inject "
+        "through NRI; "
+        "the RuntimeClasses do its work");
+  }
+}
+
+// The names that operands of our image can be called by.
+Result<std::set<std::string>> our_programs() {
+  const std::string program = (self_path().parent_path() / "gpu-node").string();
+  const ExitState state = TRY(run_command(Command{{program, "--names"}, {}}, 10s));
+  if (!state.ok())
+    return fail(Code::kUnknown, "run '" + program + " --names': " + std::string(trim(state.err)));
+  const auto names = split_fields(state.out);
+  return std::set<std::string>(names.begin(), names.end());
 }
 
 struct Input {
   cluster::Fleet fleet;
   std::vector<Json> objects;  // everything that is applied, the policy last
   std::string policy_name;
+  std::vector<std::string> changed;  // what --our-images changed beside images
 };
 
 // Reads and checks everything before anything is started.
@@ -81,16 +119,16 @@ Result<Input> read_input(const Arguments& arguments) {
   const fs::path policy_file =
       arguments.policy.empty() ? data / "fleets/demo-policy.yaml" : fs::path(arguments.policy);
   for (auto& document : TRY(parse_yaml(TRY(read_file(policy_file)), policy_file.string()))) {
+    TRY_IN(fleet::check_identity(document.value), "read '" + policy_file.string() + "'");
     if (get_string(document.value, {"kind"}) == "ClusterPolicy") {
-      if (arguments.our_images) use_our_images(document.value);
       const auto parsed =
           TRY_IN(policy::parse_cluster_policy(document.value), "read '" + policy_file.string() + "'");
       TRY_IN(policy::check(parsed.spec), "read '" + policy_file.string() + "'");
       for (const auto& note : parsed.notes)
         std::fprintf(stderr, "gpuctl demo: %s: %s\n", policy_file.c_str(), note.text.c_str());
+      if (arguments.our_images)
+        use_our_images(document.value, parsed.spec, TRY(our_programs()), input.changed);
       input.policy_name = parsed.name;
-    } else {
-      TRY_IN(fleet::resource_of(document.value), "read '" + policy_file.string() + "'");
     }
     input.objects.push_back(std::move(document.value));
   }
@@ -264,7 +302,54 @@ Result<> remove_nodes(Loop& loop, kube::Client& client, const cluster::Fleet& fl
   return fleet::remove_all(loop, client, nodes, 30s);
 }
 
-Result<int> run(const Arguments& arguments) {
+// Ends early, with the reason, when nothing but time would be lost by waiting on: a stage that failed for
+// good, or a policy that its operator refuses.
+class Hopeless {
+ public:
+  explicit Hopeless(Loop& loop) : loop_(loop) {}
+
+  // `ours`: the nodes that count; another cluster may have more.
+  void update(const fleet::ClusterChain& chain, const std::set<std::string>& ours) {
+    why_.clear();
+    for (const auto& node : chain.nodes) {
+      if (!ours.contains(node.name)) continue;
+      for (const auto& stage : node.stages) {
+        if (stage.stuck && why_.empty())
+          why_ = "stage " + stage.name + " of node " + node.name + " does not get on";
+      }
+    }
+    if (why_.empty() && chain.reason == "ReconcileFailed") why_ = "the operator refuses the policy";
+    if (why_.empty()) {
+      timer_.reset();
+      since_.reset();
+    } else if (!since_) {
+      since_ = loop_.elapsed();
+      timer_ = loop_.after(kPatience, [] {});  // so that it is looked at again
+    }
+  }
+  // For some seconds: what is refused once may be taken when it is tried again.
+  bool certain() const { return since_ && loop_.elapsed() - *since_ >= kPatience; }
+  const std::string& why() const { return why_; }
+
+ private:
+  static constexpr Duration kPatience = 5s;
+  Loop& loop_;
+  std::string why_;
+  std::optional<Duration> since_;
+  Handle timer_;
+};
+
+// Tells what is wrong with a fleet that did not get ready.
+void tell_broken(Loop& loop, kube::Client& client, const ClusterWatch& cluster, const std::string& headline) {
+  auto chain = cluster.chain();
+  explain(loop, client, kNamespace, cluster.all_pods(), chain);
+  std::printf("\n%s\n", fleet::render(chain).c_str());
+  std::fflush(stdout);
+  std::fprintf(stderr, "gpuctl demo: %s. First broken link: %s\n", headline.c_str(),
+               first_broken_link(chain).c_str());
+}
+
+Result<int> run(const Arguments& arguments, bool& interrupted) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
   if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
   if (::geteuid() != 0) {
@@ -272,6 +357,8 @@ Result<int> run(const Arguments& arguments) {
                 "a simulated node needs namespaces and mounts of its own: run this as root");
   }
   Input input = TRY(read_input(arguments));
+  for (const auto& change : input.changed)
+    std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
   std::optional<TempDir> scratch;
   fs::path state = arguments.state_dir;
   if (state.empty()) {
@@ -283,7 +370,6 @@ Result<int> run(const Arguments& arguments) {
     }
   }
   Loop loop;
-  bool interrupted = false;
   Handle signals = on_signals(loop, {SIGINT, SIGTERM, SIGHUP}, [&](int) {
     interrupted = true;
     loop.stop();
@@ -333,8 +419,12 @@ Result<int> run(const Arguments& arguments) {
   for (const auto& node : input.fleet.nodes) {
     if (node.gpu_count > 0) with_gpus.insert(node.name);
   }
+  Hopeless hopeless(loop);
   cluster.on_change([&] {
-    if (cluster.nodes.synced() && cluster.pods.synced()) progress.update(cluster.chain(), cluster.nodes);
+    if (!cluster.nodes.synced() || !cluster.pods.synced()) return;
+    const auto chain = cluster.chain();
+    progress.update(chain, cluster.nodes);
+    hopeless.update(chain, with_gpus);
   });
   const auto all_ready = [&] {
     const auto chain = cluster.chain();
@@ -342,15 +432,13 @@ Result<int> run(const Arguments& arguments) {
     for (const auto& node : chain.nodes) ready += with_gpus.contains(node.name) && node.gpu && node.ready;
     return ready == with_gpus.size() && chain.policy_state == "ready";
   };
-  loop.run_until([&] { return interrupted || ended || all_ready(); }, limit);
+  loop.run_until([&] { return interrupted || ended || hopeless.certain() || all_ready(); }, limit);
   if (interrupted) return 130;
   int code = 0;
   if (!all_ready()) {
-    const auto chain = cluster.chain();
-    std::printf("\n%s\n", fleet::render(chain).c_str());
-    std::fflush(stdout);
-    std::fprintf(stderr, "gpuctl demo: not ready after %s. First broken link: %s\n",
-                 format_go_duration(limit).c_str(), first_broken_link(chain).c_str());
+    tell_broken(loop, *client, cluster,
+                hopeless.certain() ? "will not get ready: " + hopeless.why()
+                                   : "not ready after " + format_go_duration(limit));
     code = 1;
   } else {
     const bool good = TRY(run_pods(loop, *client, cluster, 30s, interrupted));
@@ -407,7 +495,13 @@ int demo_main(int argc, char** argv) {
     }
     return 0;
   }
-  const auto result = run(arguments);
+  bool interrupted = false;
+  const auto result = run(arguments, interrupted);
+  // Whatever was under way then failed for that reason alone.
+  if (interrupted) {
+    std::fputs("gpuctl demo: interrupted\n", stderr);
+    return 130;
+  }
   if (!result) {
     std::fprintf(stderr, "gpuctl demo: %s\n", result.error().text().c_str());
     return 1;

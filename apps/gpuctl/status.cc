@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "cluster_view.h"
 #include "commands.h"
+#include "explain.h"
 #include "fleet/chain.h"
 #include "kube/config.h"
 
@@ -35,7 +36,8 @@ int status_main(int argc, char** argv) {
     TRY(cluster.wait_synced(loop, 30s));
     if (limit > Duration::zero())
       loop.run_until([&] { return interrupted || cluster.chain().ready(); }, limit);
-    const auto chain = cluster.chain();
+    auto chain = cluster.chain();
+    explain(loop, *client, ns, cluster.all_pods(), chain);
     std::fputs(fleet::render(chain).c_str(), stdout);
     return chain.ready() ? 0 : 1;
   };

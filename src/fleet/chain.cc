@@ -1,8 +1,11 @@
 #include "fleet/chain.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "base/text.h"
+#include "fleet/faults.h"
 #include "kube/object.h"
 
 namespace gpuop::fleet {
@@ -37,59 +40,32 @@ bool completed(const Json* status) {
          get_int(*status, {"state", "terminated", "exitCode"}, -1) == 0;
 }
 
-std::string last_line(std::string_view text) {
-  text = trim(text);
-  const auto cut = text.rfind('\n');
-  return std::string(cut == std::string_view::npos ? text : text.substr(cut + 1));
-}
-
-// What went wrong in a container; "" when nothing did.
-std::string fault_of(const Json& status) {
-  const std::string name(get_string(status, {"name"}));
-  const auto waiting = get_string(status, {"state", "waiting", "reason"});
-  if (!waiting.empty() && waiting != "PodInitializing" && waiting != "ContainerCreating") {
-    std::string text = "container " + name + ": " + std::string(waiting);
-    // A crash's own last words say more than the back-off.
-    auto message = last_line(get_string(status, {"lastState", "terminated", "message"}));
-    if (message.empty()) message = std::string(get_string(status, {"state", "waiting", "message"}));
-    return message.empty() ? text : text + ": " + message;
-  }
-  for (std::string_view state : {"state", "lastState"}) {
-    const auto code = get_int(status, {state, "terminated", "exitCode"}, 0);
-    if (code == 0 || (state == "lastState" && get_bool(status, {"ready"}))) continue;
-    std::string text = "container " + name + " ended with code " + std::to_string(code);
-    const auto message = last_line(get_string(status, {state, "terminated", "message"}));
-    return message.empty() ? text : text + ": " + message;
-  }
-  return {};
-}
-
-std::string pod_fault(const Json& pod) {
-  for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
-    for (const auto& status : get_array(pod, {"status", list})) {
-      if (std::string fault = fault_of(status); !fault.empty()) {
-        return "pod " + std::string(kube::name_of(pod)) + ": " + fault;
-      }
-    }
-  }
-  const Json* scheduled = kube::condition(pod, "PodScheduled");
-  if (scheduled && get_string(*scheduled, {"status"}) == "False") {
-    return "pod " + std::string(kube::name_of(pod)) + ": " + std::string(get_string(*scheduled, {"message"}));
-  }
-  return {};
-}
-
-bool pod_ready(const Json& pod) {
-  const Json* ready = kube::condition(pod, "Ready");
-  return ready && get_string(*ready, {"status"}) == "True";
-}
-
 std::string deploy_label(const Json& node, std::string_view operand) {
   return std::string(kube::label(node, "nvidia.com/gpu.deploy." + std::string(operand)));
 }
 
+void failed(Stage& stage, const Json& pod, const Fault& fault) {
+  stage.state = StageState::kFailed;
+  stage.pod = kube::name_of(pod);
+  stage.detail = "pod " + stage.pod + ": " + fault.text;
+  stage.log = fault.log;
+  stage.stuck = fault.stuck;
+}
+
+void not_ready(Stage& stage, const Json& pod) {
+  stage.pod = kube::name_of(pod);
+  stage.detail = "pod " + stage.pod + " is not ready yet";
+}
+
+Stage new_stage(std::string name) {
+  Stage stage;
+  stage.name = std::move(name);
+  stage.state = StageState::kWorking;
+  return stage;
+}
+
 Stage discovered(const Json& node) {
-  Stage stage{"discovered", StageState::kWorking, ""};
+  Stage stage = new_stage("discovered");
   const bool present = kube::label(node, "nvidia.com/gpu.present") == "true";
   const bool labelled = !deploy_label(node, "operator-validator").empty() ||
                         !deploy_label(node, "device-plugin").empty() ||
@@ -104,7 +80,7 @@ Stage discovered(const Json& node) {
 
 // A stage that an init container of the validator's pod proves.
 Stage validated(const std::string& name, const std::string& init, const Json* validator, const Json* worker) {
-  Stage stage{name, StageState::kWorking, ""};
+  Stage stage = new_stage(name);
   if (validator) {
     const Json* status = status_of(*validator, init);
     if (completed(status) || pod_ready(*validator)) {
@@ -113,28 +89,24 @@ Stage validated(const std::string& name, const std::string& init, const Json* va
     }
     if (status && has(*status, {"state", "running"})) stage.detail = "being validated";
     if (status) {
-      if (std::string fault = fault_of(*status); !fault.empty()) {
-        stage.state = StageState::kFailed;
-        stage.detail = "pod " + std::string(kube::name_of(*validator)) + ": " + fault;
-      }
+      if (auto fault = container_fault(kube::name_of(*validator), *status)) failed(stage, *validator, *fault);
     }
   } else {
     stage.detail = "pod of " + std::string(kValidator) + " is not there yet";
   }
   // The operand's own fault explains more than the validator that waits for it.
   if (worker) {
-    if (std::string fault = pod_fault(*worker); !fault.empty()) {
-      stage.state = StageState::kFailed;
-      stage.detail = std::move(fault);
+    if (auto fault = fault_of(*worker)) {
+      failed(stage, *worker, *fault);
     } else if (!pod_ready(*worker) && stage.detail.empty()) {
-      stage.detail = "pod " + std::string(kube::name_of(*worker)) + " is not ready yet";
+      not_ready(stage, *worker);
     }
   }
   return stage;
 }
 
 Stage operand(const std::string& name, const Json* pod, bool wanted) {
-  Stage stage{name, StageState::kWorking, ""};
+  Stage stage = new_stage(name);
   if (!pod) {
     stage.state = wanted ? StageState::kWorking : StageState::kOff;
     if (wanted) stage.detail = "its pod is not there yet";
@@ -142,11 +114,10 @@ Stage operand(const std::string& name, const Json* pod, bool wanted) {
   }
   if (pod_ready(*pod)) {
     stage.state = StageState::kDone;
-  } else if (std::string fault = pod_fault(*pod); !fault.empty()) {
-    stage.state = StageState::kFailed;
-    stage.detail = std::move(fault);
+  } else if (auto fault = fault_of(*pod)) {
+    failed(stage, *pod, *fault);
   } else {
-    stage.detail = "pod " + std::string(kube::name_of(*pod)) + " is not ready yet";
+    not_ready(stage, *pod);
   }
   return stage;
 }
@@ -155,11 +126,58 @@ bool is_gpu_resource(std::string_view name) {
   return name.starts_with("nvidia.com/gpu") || name.starts_with("nvidia.com/mig-");
 }
 
+// `short_of`: resources that are not allocatable in whole.
+Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& allocatable,
+                 const std::vector<std::string>& short_of, const Json* validator, const Json* plugin) {
+  Stage stage = validated("plugin", "plugin-validation", validator, plugin);
+  if (stage.state != StageState::kDone) return stage;
+  const bool any =
+      std::any_of(allocatable.begin(), allocatable.end(), [](const auto& r) { return r.second > 0; });
+  if (any) {
+    std::vector<std::string> parts;
+    for (const auto& [name, count] : allocatable) parts.push_back(name + "=" + std::to_string(count));
+    stage.detail = join(parts, ", ");
+    return stage;
+  }
+  // A policy without a device plugin has no validation of one either.
+  const bool none = allocatable.empty() && !plugin && !status_of(*validator, "plugin-validation");
+  if (deploy_label(node, "device-plugin") == "false" || none) {
+    stage.state = StageState::kOff;
+    return stage;
+  }
+  stage.state = StageState::kWorking;
+  stage.detail = short_of.empty() ? "no GPU is advertised" : join(short_of, ", ");
+  return stage;
+}
+
 void describe_driver(Stage& stage, const Json& node, const Json* driver_pod) {
   if (stage.state != StageState::kDone) return;
   stage.detail = driver_pod && pod_ready(*driver_pod) ? "driver container" : "preinstalled";
   const auto major = kube::label(node, "nvidia.com/cuda.driver-version.full");
   if (!major.empty()) stage.detail = std::string(major) + ", " + stage.detail;
+}
+
+// Operands without a stage of their own are shown where they are not ready: their policy is not either.
+std::vector<Stage> others(const Objects& pods) {
+  static const std::set<std::string_view> kShown = {kValidator,
+                                                    "nvidia-driver-daemonset",
+                                                    "nvidia-container-toolkit-daemonset",
+                                                    "nvidia-device-plugin-daemonset",
+                                                    "gpu-feature-discovery",
+                                                    "nvidia-dcgm-exporter"};
+  std::map<std::string_view, const Json*> by_app;
+  for (const auto& pod : pods) {
+    const Json* owner = kube::controller_of(*pod);
+    const auto app = kube::label(*pod, "app");
+    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" || app.empty() || kShown.contains(app))
+      continue;
+    by_app[app] = pod_of(pods, app);
+  }
+  std::vector<Stage> out;
+  for (const auto& [app, pod] : by_app) {
+    if (pod && !pod_ready(*pod)) out.push_back(operand(std::string(app), pod, true));
+  }
+  return out;
 }
 
 }  // namespace
@@ -187,11 +205,6 @@ const Stage* NodeChain::first_broken() const {
   return nullptr;
 }
 
-bool NodeChain::operator==(const NodeChain& other) const {
-  return name == other.name && gpu == other.gpu && ready == other.ready && product == other.product &&
-         allocatable == other.allocatable && stages == other.stages;
-}
-
 NodeChain chain_of(const Json& node, const Objects& pods) {
   NodeChain chain;
   chain.name = kube::name_of(node);
@@ -203,7 +216,18 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
     }
   }
   chain.gpu = chain.gpu || kube::label(node, "nvidia.com/gpu.present") == "true";
-  if (!chain.gpu) return chain;
+  if (!chain.gpu) {
+    // Without its worker a node has no labels, and its GPUs are unknown.
+    for (const auto& pod : pods) {
+      if (kube::label(*pod, "role") != "worker" ||
+          kube::label(*pod, "app.kubernetes.io/name") != "node-feature-discovery")
+        continue;
+      if (auto fault = fault_of(*pod))
+        chain.warnings.push_back("not discovered: pod " + std::string(kube::name_of(*pod)) + ": " +
+                                 fault->text);
+    }
+    return chain;
+  }
   const auto product = kube::label(node, "nvidia.com/gpu.product");
   if (!product.empty()) {
     chain.product = std::string(kube::label(node, "nvidia.com/gpu.count")) + " × " + std::string(product);
@@ -212,6 +236,15 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
     if (is_gpu_resource(name))
       chain.allocatable[std::string(name)] = kube::parse_quantity(quantity).value_or(0);
   }
+  std::vector<std::string> short_of;  // "nvidia.com/gpu: 7 of 8 allocatable"
+  for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
+    const auto all = kube::parse_quantity(quantity).value_or(0);
+    const auto found = chain.allocatable.find(std::string(name));
+    if (!is_gpu_resource(name) || found == chain.allocatable.end() || found->second >= all) continue;
+    short_of.push_back(found->first + ": " + std::to_string(found->second) + " of " + std::to_string(all) +
+                       " allocatable");
+  }
+  std::sort(short_of.begin(), short_of.end());
 
   const Json* validator = pod_of(pods, kValidator);
   const Json* driver = pod_of(pods, "nvidia-driver-daemonset");
@@ -222,19 +255,11 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
   describe_driver(chain.stages.back(), node, driver);
   chain.stages.push_back(validated("toolkit", "toolkit-validation", validator, toolkit));
   chain.stages.push_back(validated("cuda", "cuda-validation", validator, nullptr));
-  Stage advertised = validated("plugin", "plugin-validation", validator, plugin);
+  chain.stages.push_back(advertised(node, chain.allocatable, short_of, validator, plugin));
   const bool any = std::any_of(chain.allocatable.begin(), chain.allocatable.end(),
                                [](const auto& r) { return r.second > 0; });
-  if (advertised.state == StageState::kDone && !any) {
-    advertised.state = StageState::kWorking;
-    advertised.detail = "no GPU resource is allocatable";
-  }
-  if (advertised.state == StageState::kDone) {
-    std::vector<std::string> parts;
-    for (const auto& [name, count] : chain.allocatable) parts.push_back(name + "=" + std::to_string(count));
-    advertised.detail = join(parts, ", ");
-  }
-  chain.stages.push_back(std::move(advertised));
+  if (any) chain.warnings = std::move(short_of);
+  if (plugin) chain.plugin_pod = kube::name_of(*plugin);
   chain.stages.push_back(operand("labels", pod_of(pods, "gpu-feature-discovery"),
                                  deploy_label(node, "gpu-feature-discovery") == "true" && validator));
   if (chain.stages.back().state == StageState::kDone && product.empty()) {
@@ -243,6 +268,8 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
   }
   chain.stages.push_back(operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"),
                                  deploy_label(node, "dcgm-exporter") == "true" && validator));
+
+  for (Stage& stage : others(pods)) chain.stages.push_back(std::move(stage));
 
   // What stands behind an unfinished stage waits for it, unless it says otherwise itself.
   bool open = true;
@@ -264,7 +291,7 @@ bool ClusterChain::ready() const {
     any = true;
     if (!node.ready) return false;
   }
-  return any && policy_state == "ready";
+  return any && policy_state == "ready" && operator_fault.empty();
 }
 
 ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const Objects& pods) {
@@ -275,10 +302,12 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
     chain.policy = kube::name_of(*policy);
     chain.policy_state = state;
     chain.message.clear();
+    chain.reason.clear();
     for (const char* type : {"Error", "Ready"}) {
       const Json* condition = kube::condition(*policy, type);
       if (condition && !get_string(*condition, {"message"}).empty()) {
         chain.message = get_string(*condition, {"message"});
+        chain.reason = get_string(*condition, {"reason"});
         break;
       }
     }
@@ -293,6 +322,7 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
 
 std::string render(const ClusterChain& chain) {
   std::string out;
+  if (!chain.operator_fault.empty()) out += "OPERATOR: " + chain.operator_fault + "\n";
   if (chain.policy.empty()) {
     out += "No ClusterPolicy: nothing is deployed until one is created.\n";
   } else {
@@ -311,12 +341,14 @@ std::string render(const ClusterChain& chain) {
     return text;
   };
   out += pad("NODE", width) + "  READY  ";
-  for (const char* name : {"discovered", "driver", "toolkit", "cuda", "plugin", "labels", "telemetry"})
-    out += pad(name, 12);
+  constexpr std::array kColumns = {"discovered", "driver", "toolkit",  "cuda",
+                                   "plugin",     "labels", "telemetry"};
+  for (const char* name : kColumns) out += pad(name, 12);
   out += "GPUS\n";
   for (const auto& node : chain.nodes) {
     out += pad(node.name, width) + "  " + pad(!node.gpu ? "-" : node.ready ? "yes" : "no", 5) + "  ";
-    for (const auto& stage : node.stages) out += pad(std::string(state_name(stage.state)), 12);
+    for (std::size_t i = 0; i < std::min(node.stages.size(), kColumns.size()); ++i)
+      out += pad(std::string(state_name(node.stages[i].state)), 12);
     if (!node.gpu)
       out += "no NVIDIA GPU";
     else
@@ -327,6 +359,7 @@ std::string render(const ClusterChain& chain) {
       out += pad("", width) + "  " + broken->name + ": " +
              (broken->detail.empty() ? "in progress" : broken->detail) + "\n";
     }
+    for (const auto& warning : node.warnings) out += pad("", width) + "  ! " + warning + "\n";
   }
   return out;
 }

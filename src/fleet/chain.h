@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +22,23 @@ enum class StageState {
 };
 std::string_view state_name(StageState state);
 
+// A container's log.
+struct LogRef {
+  std::string pod, container;
+  bool previous = false;  // of the run before
+  bool operator==(const LogRef&) const = default;
+};
+
 struct Stage {
-  std::string name;  // discovered, driver, toolkit, cuda, plugin, labels, telemetry
+  // discovered, driver, toolkit, cuda, plugin, labels, telemetry; behind them other operands that are not
+  // ready, by their label app
+  std::string name;
   StageState state = StageState::kWaiting;
   std::string detail;  // the evidence: "driver 595.91.07 of the driver container"; why it fails or waits
+  // For whoever can ask for more: the pod that the detail is about, and the log with the words that it lacks.
+  std::string pod;
+  std::optional<LogRef> log;
+  bool stuck = false;  // failed, and not for the first time or for good
   bool operator==(const Stage&) const = default;
 };
 
@@ -35,9 +49,12 @@ struct NodeChain {
   std::string product;                              // "8 × NVIDIA-A100-SXM4-80GB", "" when not known yet
   std::map<std::string, std::int64_t> allocatable;  // GPU resources
   std::vector<Stage> stages;
+  // What is wrong although the node may be ready: GPUs that are not allocatable.
+  std::vector<std::string> warnings;
+  std::string plugin_pod;  // "" when there is none
   // The first stage that is neither done nor off; nullptr when the node is ready.
   const Stage* first_broken() const;
-  bool operator==(const NodeChain& other) const;
+  bool operator==(const NodeChain& other) const = default;
 };
 
 using Objects = std::vector<std::shared_ptr<const Json>>;
@@ -46,9 +63,11 @@ using Objects = std::vector<std::shared_ptr<const Json>>;
 NodeChain chain_of(const Json& node, const Objects& pods);
 
 struct ClusterChain {
-  std::string policy;        // name, "" when there is none
-  std::string policy_state;  // "ready", "notReady", "ignored", ""
-  std::string message;       // of the condition that tells most
+  std::string policy;          // name, "" when there is none
+  std::string policy_state;    // "ready", "notReady", "ignored", ""
+  std::string message;         // of the condition that tells most
+  std::string reason;          // of the same condition
+  std::string operator_fault;  // "" when an operator works, or nobody looked
   std::vector<NodeChain> nodes;
   bool ready() const;  // the policy and every GPU node are, and there is a GPU node
 };

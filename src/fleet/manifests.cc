@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "base/yaml.h"
 #include "kube/informer.h"
 #include "kube/object.h"
@@ -16,7 +18,7 @@ constexpr Duration kLimit = 30s;
 constexpr kube::Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass",
                                           false};
 
-const kube::Resource* known(std::string_view api_version, std::string_view kind) {
+std::span<const kube::Resource* const> known_types() {
   static const kube::Resource* const kAll[] = {&kube::kNamespaces,
                                                &kube::kServiceAccounts,
                                                &kube::kConfigMaps,
@@ -37,10 +39,7 @@ const kube::Resource* known(std::string_view api_version, std::string_view kind)
                                                &kube::kNodeFeatures,
                                                &kPriorityClasses,
                                                &kube::kCustomResourceDefinitions};
-  for (const kube::Resource* type : kAll) {
-    if (type->kind == kind && type->api_version() == api_version) return type;
-  }
-  return nullptr;
+  return kAll;
 }
 
 std::string title(const Json& object) {
@@ -152,11 +151,34 @@ Result<> remove_all(Loop& loop, kube::Client& client, const std::vector<Json>& o
 }
 
 Result<kube::Resource> resource_of(const Json& object) {
-  const auto api_version = get_string(object, {"apiVersion"});
-  const auto kind = get_string(object, {"kind"});
-  if (const kube::Resource* type = known(api_version, kind)) return *type;
-  return fail(Code::kUnsupported, "apply " + title(object) + ": kind " + std::string(kind) + " of " +
-                                      std::string(api_version) + " is not among those that an install holds");
+  const std::string api_version(get_string(object, {"apiVersion"}));
+  const std::string kind(get_string(object, {"kind"}));
+  if (kind.empty())
+    return fail(Code::kInvalid, "object '" + std::string(kube::name_of(object)) + "': kind: is missing");
+  std::vector<std::string> kinds;
+  const kube::Resource* other_version = nullptr;
+  for (const kube::Resource* type : known_types()) {
+    kinds.push_back(std::string(type->kind));
+    if (type->kind != kind) continue;
+    if (type->api_version() == api_version) return *type;
+    other_version = type;
+  }
+  if (other_version) {
+    return fail(Code::kInvalid,
+                title(object) + ": apiVersion: must be " + other_version->api_version() +
+                    (api_version.empty() ? "; it is missing" : "; got '" + api_version + "'"));
+  }
+  return fail(Code::kUnsupported, "apply " + title(object) + ": kind " + kind + " of '" + api_version +
+                                      "' is not among those that an install holds" +
+                                      did_you_mean(kind, kinds));
+}
+
+Result<> check_identity(const Json& object) {
+  TRY(resource_of(object));
+  if (kube::name_of(object).empty()) {
+    return fail(Code::kInvalid, std::string(get_string(object, {"kind"})) + ": metadata.name: is missing");
+  }
+  return {};
 }
 
 Result<std::vector<Json>> load_manifests(const fs::path& dir) {

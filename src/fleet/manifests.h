@@ -16,8 +16,11 @@ namespace gpuop::fleet {
 Result<std::vector<Json>> load_manifests(const std::filesystem::path& dir);
 
 // Where an object is created: its collection by apiVersion and kind. kUnsupported for a kind that is not
-// among those that an install holds.
+// among those that an install holds (with the nearest that is), kInvalid for a known kind with another
+// apiVersion.
 Result<kube::Resource> resource_of(const Json& object);
+// That it has a kind, an apiVersion that fits, and a name: what a file must have before it is worth reading.
+Result<> check_identity(const Json& object);
 
 // Creates each object, or merges it into the one that is there. All requests go out together. CRDs first: the
 // call returns when they are established. Errors name the object.

@@ -182,6 +182,17 @@ TEST(demo, bad_input_is_one_clear_error_before_anything_starts) {
   result = run({kGpuctl, "demo", "--flet", "x"}, 20s);
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(contains(result.err, "--fleet")) << result.err;
+  result = demo("--policy",
+                "apiVersion: nvidia.com/v1beta1\nkind: ClusterPolicy\nmetadata: {name: p}\nspec: {}\n");
+  EXPECT_TRUE(contains(result.err, "apiVersion: must be nvidia.com/v1; got 'nvidia.com/v1beta1'"))
+      << result.err;
+  result = demo("--policy", "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nspec: {}\n");
+  EXPECT_TRUE(contains(result.err, "metadata.name: is missing")) << result.err;
+  for (const char* program : {"/bin/gpu-operator", "/bin/nvidia-ctk"}) {
+    result = run({BUILD_ROOT + std::string(program), "--hlep"}, 20s);
+    EXPECT_NE(result.code, 0);
+    EXPECT_TRUE(contains(result.err, "did you mean '--help'?")) << result.err;
+  }
   result = run({kGpuctl, "stauts"}, 20s);
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(contains(result.err, "'status'")) << result.err;

@@ -85,6 +85,34 @@ TEST(fleet, ready_needs_an_allocatable_gpu) {
   EXPECT_EQ(chain.allocatable.size(), 1u);
 }
 
+TEST(fleet, unhealthy_gpus_and_operands_without_a_stage_are_shown) {
+  const Objects pods{pod("nvidia-operator-validator", kReady), pod("gpu-feature-discovery", kReady),
+                     pod("nvidia-dcgm-exporter", kReady), pod("nvidia-device-plugin-daemonset", kReady)};
+  Json some =
+      node(std::string(kGpuLabels) + R"(,"nvidia.com/gpu.product":"NVIDIA-L4")", R"({"nvidia.com/gpu":"7"})");
+  set(some, {"status", "capacity", "nvidia.com/gpu"}, "8");
+  auto chain = chain_of(some, pods);
+  EXPECT_TRUE(chain.ready);
+  EXPECT_EQ(chain.warnings, std::vector<std::string>{"nvidia.com/gpu: 7 of 8 allocatable"});
+  EXPECT_EQ(chain.plugin_pod, "nvidia-device-plugin-daemonset-x");
+  set(some, {"status", "allocatable", "nvidia.com/gpu"}, "0");
+  chain = chain_of(some, pods);
+  EXPECT_FALSE(chain.ready);
+  EXPECT_EQ(chain.first_broken()->detail, "nvidia.com/gpu: 0 of 8 allocatable");
+
+  Json manager = *pod("nvidia-mig-manager", R"({"containerStatuses":[{"name":"m","state":{"waiting":
+      {"reason":"RunContainerError","message":"no such program"}}}]})");
+  set(manager, {"metadata", "ownerReferences"},
+      JsonArray{JsonObject{{"kind", "DaemonSet"}, {"name", "nvidia-mig-manager"}, {"controller", true}}});
+  Objects with = pods;
+  with.push_back(std::make_shared<const Json>(manager));
+  set(some, {"status", "allocatable", "nvidia.com/gpu"}, "8");
+  chain = chain_of(some, with);
+  ASSERT_TRUE(chain.first_broken());
+  EXPECT_EQ(chain.first_broken()->name, "nvidia-mig-manager");
+  EXPECT_TRUE(chain.first_broken()->stuck);
+}
+
 TEST(fleet, operands_that_the_policy_leaves_out_are_off) {
   const std::string labels =
       R"("feature.node.kubernetes.io/pci-10de.present":"true","nvidia.com/gpu.present":"true","nvidia.com/gpu.deploy.operator-validator":"true")";

@@ -1,0 +1,268 @@
+#include "fleet/faults.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::fleet {
+namespace {
+
+constexpr std::int64_t kManyRestarts = 2;
+// A holder that is this late beyond its lease's own duration is gone: clocks differ by less.
+constexpr Duration kLeaseMargin = 15s;
+
+std::string last_line(std::string_view text) {
+  text = trim(text);
+  const auto cut = text.rfind('\n');
+  return std::string(cut == std::string_view::npos ? text : text.substr(cut + 1));
+}
+
+// Reasons to wait that no time heals.
+bool hopeless(std::string_view reason) {
+  static const std::set<std::string_view> kReasons = {"ErrImagePull",         "ImagePullBackOff",
+                                                      "InvalidImageName",     "ErrImageNeverPull",
+                                                      "CreateContainerError", "RunContainerError"};
+  return kReasons.contains(reason);
+}
+
+// Name and value of every key=value behind a message.
+std::string value_in(std::string_view line, std::string_view key) {
+  const std::string start = " " + std::string(key) + "=";
+  const auto at = line.find(start);
+  if (at == std::string_view::npos) return {};
+  line.remove_prefix(at + start.size());
+  if (!line.starts_with('"')) return std::string(line.substr(0, line.find(' ')));
+  std::string out;
+  for (std::size_t i = 1; i < line.size() && line[i] != '"'; ++i) {
+    if (line[i] == '\\' && i + 1 < line.size()) ++i;
+    out += line[i];
+  }
+  return out;
+}
+
+struct Line {
+  std::string_view level;  // "" when it is not known
+  std::string text;
+};
+
+// "TIME LEVEL PROGRAM: message key=value", JSON, or anything else.
+Line read_line(std::string_view raw) {
+  raw = trim(raw);
+  if (raw.starts_with('{')) {
+    if (auto json = parse_json(raw); json && json->is_object()) {
+      std::string text(get_string(*json, {"message"}, get_string(*json, {"msg"})));
+      if (!text.empty()) return {get_string(*json, {"level"}) == "error" ? "error" : "info", text};
+    }
+    return {"", std::string(raw)};
+  }
+  const auto time = raw.substr(0, raw.find(' '));
+  if (time.size() < 20 || !time.ends_with('Z') || time[4] != '-') return {"", std::string(raw)};
+  auto rest = trim(raw.substr(time.size()));
+  for (std::string_view level : {"error", "warn", "info", "debug"}) {
+    if (!rest.starts_with(std::string(level) + " ")) continue;
+    rest = trim(rest.substr(level.size()));
+    const auto colon = rest.find(": ");
+    const auto space = rest.find(' ');
+    if (colon != std::string_view::npos && colon < space) rest.remove_prefix(colon + 2);
+    return {level, std::string(rest)};
+  }
+  return {"", std::string(raw)};
+}
+
+class PluginLog {
+ public:
+  void line(const std::string& text) {
+    if (text.starts_with("restarting: ")) {
+      missing_.clear();
+      refused_.clear();
+      if (text.ends_with("asked to reload")) units_.clear();
+    } else if (text.starts_with("GPU event ")) {
+      for (const std::string& unit : split(value_in(text, "marked_unhealthy"), ','))
+        if (!unit.empty()) units_[unit] = "XID " + value_in(text, "xid");
+    } else if (text.starts_with("GPU is unhealthy: ")) {
+      const auto end = text.find(" gpu=");
+      for (const std::string& unit : split(value_in(text, "marked_unhealthy"), ','))
+        if (!unit.empty()) units_[unit] = text.substr(18, end - 18);
+    } else if (text.starts_with("device is healthy again")) {
+      units_.erase(value_in(text, "device"));
+    } else if (text.starts_with("not offered: ")) {
+      missing_.push_back(text.substr(13));
+    } else if (text.starts_with("start failed: ")) {
+      refused_ = text.substr(14, text.rfind(" retry=") - 14);
+    } else if (text.starts_with("registered with the kubelet")) {
+      refused_.clear();
+    } else {
+      foreign(text);
+    }
+  }
+
+  std::vector<std::string> faults() const {
+    std::vector<std::string> out;
+    if (!refused_.empty()) out.push_back("the device plugin did not start: " + refused_);
+    for (const auto& [unit, why] : units_) out.push_back(unit + ": " + why);
+    for (const std::string& why : missing_) out.push_back("not offered: " + why);
+    return out;
+  }
+
+ private:
+  // "XidCriticalError: Xid=48 on Device=GPU-…; marking device as unhealthy."
+  void foreign(const std::string& text) {
+    const auto xid = text.find("Xid=");
+    const auto device = text.find("Device=");
+    if (xid == std::string::npos || device == std::string::npos ||
+        text.find("unhealthy") == std::string::npos)
+      return;
+    const auto word = [&text](std::size_t at) { return text.substr(at, text.find_first_of(" ;,", at) - at); };
+    units_[word(device + 7)] = "XID " + word(xid + 4);
+  }
+
+  std::map<std::string, std::string> units_;
+  std::vector<std::string> missing_;
+  std::string refused_;
+};
+
+const Json* operator_deployment(const JsonArray& deployments) {
+  for (const Json& deployment : deployments) {
+    if (kube::name_of(deployment) == "gpu-operator" ||
+        kube::label(deployment, "app.kubernetes.io/component") == "gpu-operator") {
+      return &deployment;
+    }
+  }
+  return nullptr;
+}
+
+// What is wrong with the operator's own pods; "" when nothing is to be seen.
+std::string operator_pod_fault(const Json& deployment, const Objects& pods) {
+  const auto& wanted = get_object(deployment, {"spec", "selector", "matchLabels"});
+  for (const auto& pod : pods) {
+    const bool ours = !wanted.empty() && std::ranges::all_of(wanted, [&pod](const auto& label) {
+      return kube::label(*pod, str(label.key())) == as_text(label.value());
+    });
+    if (!ours) continue;
+    if (auto fault = fault_of(*pod)) return "pod " + std::string(kube::name_of(*pod)) + ": " + fault->text;
+  }
+  return {};
+}
+
+bool elects_a_leader(const Json& deployment) {
+  for (const auto& container : get_array(deployment, {"spec", "template", "spec", "containers"})) {
+    for (std::string_view list : {"args", "command"}) {
+      for (const auto& word : get_array(container, {list})) {
+        if (as_text(word).starts_with("--leader-elect") && as_text(word) != "--leader-elect=false")
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::string lease_fault(const Json& lease, Time now) {
+  const std::string doing = "no operator leads: the Lease 53822513.nvidia.com ";
+  if (!lease.is_object()) return doing + "does not exist";
+  const std::string holder(get_string(lease, {"spec", "holderIdentity"}));
+  if (holder.empty()) return doing + "has no holder";
+  const auto renewed = parse_time(get_string(lease, {"spec", "renewTime"}));
+  if (!renewed) return doing + "was never renewed";
+  const auto age = now - *renewed;
+  if (age <= std::chrono::seconds(get_int(lease, {"spec", "leaseDurationSeconds"}, 15)) + kLeaseMargin)
+    return {};
+  return doing + "was last renewed " +
+         format_go_duration(std::chrono::duration_cast<std::chrono::seconds>(age)) + " ago by " + holder;
+}
+
+}  // namespace
+
+std::optional<Fault> container_fault(std::string_view pod, const Json& status) {
+  const std::string name(get_string(status, {"name"}));
+  const LogRef now{std::string(pod), name, false};
+  LogRef before = now;
+  before.previous = true;
+  const auto waiting = get_string(status, {"state", "waiting", "reason"});
+  if (!waiting.empty() && waiting != "PodInitializing" && waiting != "ContainerCreating") {
+    Fault fault{"container " + name + ": " + std::string(waiting), std::nullopt, hopeless(waiting)};
+    if (waiting == "CrashLoopBackOff") fault.stuck = get_int(status, {"restartCount"}) >= kManyRestarts;
+    // A crash's own last words say more than the back-off.
+    const auto words = last_line(get_string(status, {"lastState", "terminated", "message"}));
+    const std::string message(get_string(status, {"state", "waiting", "message"}));
+    if (!words.empty()) {
+      fault.text += ": " + words;
+    } else {
+      if (!message.empty()) fault.text += ": " + message;
+      // The container that waits is the one that ended.
+      if (has(status, {"lastState", "terminated"})) fault.log = now;
+    }
+    return fault;
+  }
+  for (std::string_view state : {"state", "lastState"}) {
+    const auto code = get_int(status, {state, "terminated", "exitCode"}, 0);
+    if (code == 0 || (state == "lastState" && get_bool(status, {"ready"}))) continue;
+    Fault fault{"container " + name + " ended with code " + std::to_string(code), std::nullopt, false};
+    const auto words = last_line(get_string(status, {state, "terminated", "message"}));
+    if (!words.empty()) {
+      fault.text += ": " + words;
+    } else {
+      fault.log = state == "lastState" ? before : now;
+    }
+    return fault;
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> fault_of(const Json& pod) {
+  for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const auto& status : get_array(pod, {"status", list})) {
+      if (auto fault = container_fault(kube::name_of(pod), status)) return fault;
+    }
+  }
+  const Json* scheduled = kube::condition(pod, "PodScheduled");
+  if (scheduled && get_string(*scheduled, {"status"}) == "False")
+    return Fault{std::string(get_string(*scheduled, {"message"})), std::nullopt, false};
+  return std::nullopt;
+}
+
+bool pod_ready(const Json& pod) {
+  const Json* ready = kube::condition(pod, "Ready");
+  return ready && get_string(*ready, {"status"}) == "True";
+}
+
+std::string last_words(std::string_view log) {
+  std::string last;
+  std::string error;
+  for (const std::string& raw : split(log, '\n')) {
+    if (trim(raw).empty()) continue;
+    Line line = read_line(raw);
+    if (line.level == "error") error = line.text;
+    last = std::move(line.text);
+  }
+  return error.empty() ? last : error;
+}
+
+std::vector<std::string> plugin_faults(std::string_view log) {
+  PluginLog plugin;
+  for (const std::string& raw : split(log, '\n')) plugin.line(read_line(raw).text);
+  return plugin.faults();
+}
+
+std::string operator_fault(const JsonArray& deployments, const Json& lease, const Objects& pods,
+                           std::string_view ns, Time now) {
+  const Json* deployment = operator_deployment(deployments);
+  if (!deployment) {
+    return "namespace '" + std::string(ns) +
+           "' has no Deployment gpu-operator: nothing acts on the policy (--namespace names another)";
+  }
+  const std::string name = "Deployment " + std::string(kube::name_of(*deployment));
+  const auto wanted = get_int(*deployment, {"spec", "replicas"}, 1);
+  if (wanted == 0) return name + " is scaled to 0: nothing acts on the policy";
+  const auto available = get_int(*deployment, {"status", "availableReplicas"});
+  if (available == 0) {
+    const std::string why = operator_pod_fault(*deployment, pods);
+    return name + ": 0 of " + std::to_string(wanted) + " replicas available" +
+           (why.empty() ? "" : "; " + why);
+  }
+  return elects_a_leader(*deployment) ? lease_fault(lease, now) : std::string();
+}
+
+}  // namespace gpuop::fleet

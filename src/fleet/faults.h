@@ -1,0 +1,44 @@
+// What went wrong in a pod, in words, and where more words of it are (container logs, a device plugin's log).
+// Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/time.h"
+#include "fleet/chain.h"
+
+namespace gpuop::fleet {
+
+struct Fault {
+  std::string text;  // "container c: CrashLoopBackOff: last words", without the pod's name
+  // The container whose log has the words that the text lacks; nullopt: it has words, or there was no run.
+  std::optional<LogRef> log;
+  // It has been tried again and again, or cannot come right by itself.
+  bool stuck = false;
+};
+
+// The first container of `pod` that failed, else what keeps the pod from a node; nullopt: nothing is wrong.
+std::optional<Fault> fault_of(const Json& pod);
+// The same for one container's status.
+std::optional<Fault> container_fault(std::string_view pod, const Json& status);
+
+bool pod_ready(const Json& pod);
+
+// The line of a log that tells most of why its program ended: the last that is an error, else the last. Time,
+// level and program's name in front of it are cut off; of a JSON line, the message is taken.
+std::string last_words(std::string_view log);
+
+// What a device plugin's log (ours or upstream's) says of its GPUs as they are now, one sentence each:
+// "GPU-8f…: XID 79", "GPU 3 is not offered: … GPU is lost", "not registered: …".
+std::vector<std::string> plugin_faults(std::string_view log);
+
+// Why no operator works on the policies; "" when one does. `deployments`: those of its namespace; `lease`:
+// null when there is none; `pods`: those of its namespace.
+std::string operator_fault(const JsonArray& deployments, const Json& lease, const Objects& pods,
+                           std::string_view ns, Time now);
+
+}  // namespace gpuop::fleet
