@@ -52,6 +52,10 @@ class NodeFixture : public ::testing::Test {
     ASSERT_TRUE(sim::make_device_nodes(kernel(), driver() / "dev"));
     ASSERT_EQ(state_.open(sim::state_path(driver(), kVersion)), sim::StateFault::kNone);
     force("", 0);
+    change([](sim::State& state) {
+      for (std::uint32_t i = 0; i < kCount; ++i)
+        state.gpus[i].live.lost = state.gpus[i].live.recovery_action = 0;
+    });
     for (std::uint32_t i = 0; i < kCount; ++i) uuids_.emplace_back(state_.read()->gpus[i].board.uuid);
   }
   template <class Change>
