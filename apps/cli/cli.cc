@@ -21,14 +21,15 @@ void collect(const CLI::App& app, std::vector<std::string>& known) {
   }
 }
 
-// The argument that no option took, and the option that it may have meant.
-std::string suggestion(const CLI::App& app, int argc, char** argv) {
+// The argument that no option took, and the option that it may have meant; `flags`: words that are no flags
+// may be values.
+std::string suggestion(const CLI::App& app, int argc, char** argv, bool flags) {
   std::vector<std::string> known;
   collect(app, known);
   for (int i = 1; i < argc; ++i) {
     std::string_view word = argv[i];
     word = word.substr(0, word.find('='));
-    if (std::ranges::find(known, word) != known.end()) continue;
+    if (std::ranges::find(known, word) != known.end() || (flags && !word.starts_with("--"))) continue;
     std::string text = did_you_mean(word, known);
     if (!text.empty()) return text;
   }
@@ -45,10 +46,12 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv, int 
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ExtrasError& error) {
-    std::string text = app.get_name() + ": " + error.what() + suggestion(app, argc, argv) + "\n";
+    std::string text = app.get_name() + ": " + error.what() + suggestion(app, argc, argv, false) + "\n";
     std::fputs(text.c_str(), stderr);
   } catch (const CLI::Error& error) {
-    std::fputs((app.get_name() + ": " + error.what() + "\n").c_str(), stderr);
+    // A misspelt flag may show as something else that is missing.
+    std::string text = app.get_name() + ": " + error.what() + suggestion(app, argc, argv, true) + "\n";
+    std::fputs(text.c_str(), stderr);
   }
   return wrong;
 }
