@@ -225,7 +225,7 @@ std::string first_broken_link(const fleet::ClusterChain& chain) {
 Result<std::string> pod_log(Loop& loop, kube::Client& client, const std::string& name) {
   HttpRequest request;
   request.path = kube::kPods.path("default", name, "log");
-  const auto log = kube::await_raw(loop, [&](auto done) { return client.raw(request, done); });
+  const auto log = kube::await_raw(loop, [&](const auto& done) { return client.raw(request, done); });
   if (!log) return fail(log.error().error("read the log of pod '" + name + "'"));
   return log->body;
 }
@@ -237,6 +237,7 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
   cluster.nodes.for_each([&nodes](const auto& node) { nodes.push_back(node); });
   const auto pods = fleet::demo_pods(nodes, kImage);
   std::vector<Json> objects;
+  objects.reserve(pods.size());
   for (const auto& pod : pods) objects.push_back(pod.object);
   kube::InformerOptions keep;
   keep.ns = "default";
@@ -295,6 +296,7 @@ Result<> leave_cluster(Loop& loop, kube::Client& client, const Input& input, Dur
 
 Result<> remove_nodes(Loop& loop, kube::Client& client, const cluster::Fleet& fleet) {
   std::vector<Json> nodes;
+  nodes.reserve(fleet.nodes.size());
   for (const auto& node : fleet.nodes) {
     nodes.push_back(
         JsonObject{{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", JsonObject{{"name", node.name}}}});

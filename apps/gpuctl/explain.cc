@@ -23,7 +23,7 @@ class Explainer {
     request.path = kube::kPods.path(ns_, from.pod, "log");
     request.query = build_query({{"tailLines", std::to_string(lines)}, {"container", from.container}});
     if (from.previous) request.query += "&previous=true";
-    const auto answer = kube::await_raw(loop_, [&](auto done) { return client_.raw(request, done); });
+    const auto answer = kube::await_raw(loop_, [&](const auto& done) { return client_.raw(request, done); });
     if (!answer) return fail(answer.error().error("read the log of pod '" + from.pod + "'"));
     return answer->body;
   }
@@ -33,7 +33,7 @@ class Explainer {
     kube::ListOptions options;
     options.field_selector = "involvedObject.name=" + pod;
     const auto list =
-        kube::await(loop_, [&](auto done) { return client_.list(kube::kEvents, ns_, options, done); });
+        kube::await(loop_, [&](const auto& done) { return client_.list(kube::kEvents, ns_, options, done); });
     std::string message;
     std::string_view newest;
     if (!list) return message;
@@ -71,10 +71,10 @@ class Explainer {
 
   std::string operator_fault(const fleet::Objects& pods) {
     const auto list =
-        kube::await(loop_, [&](auto done) { return client_.list(kube::kDeployments, ns_, {}, done); });
+        kube::await(loop_, [&](const auto& done) { return client_.list(kube::kDeployments, ns_, {}, done); });
     if (!list) return "whether it runs is not known: " + list.error().error("list Deployments").text();
     const auto lease =
-        kube::await(loop_, [&](auto done) { return client_.get(kube::kLeases, ns_, kLease, done); });
+        kube::await(loop_, [&](const auto& done) { return client_.get(kube::kLeases, ns_, kLease, done); });
     if (!lease && !lease.error().not_found())
       return "whether one leads is not known: " + lease.error().error("read the Lease").text();
     return fleet::operator_fault(get_array(*list, {"items"}), lease ? *lease : Json(nullptr), pods, ns_,
