@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "base/result.h"
 
@@ -14,5 +15,8 @@ Result<std::filesystem::path> sim_dir();
 // Where the install tree is staged; writable: <prefix>/image, or a folder of the user's cache where that is
 // not.
 Result<std::filesystem::path> install_dir();
+
+// Whether a control plane can use `folder` as its --data-dir: nobody else does, and it is not damaged.
+Result<> check_data_dir(const std::string& folder);
 
 }  // namespace gpuop

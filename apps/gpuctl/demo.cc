@@ -35,7 +35,7 @@ constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSIO
 constexpr const char* kNamespace = "gpu-operator";
 
 struct Arguments {
-  std::string fleet, policy, state_dir, kubeconfig, timeout = "2m";
+  std::string fleet, policy, state_dir, kubeconfig, data_dir, timeout = "2m";
   bool keep = false, stop = false, our_images = false;
 };
 
@@ -361,6 +361,7 @@ Result<int> run(const Arguments& arguments, bool& interrupted) {
   Input input = TRY(read_input(arguments));
   for (const auto& change : input.changed)
     std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
+  if (!arguments.data_dir.empty()) TRY(check_data_dir(arguments.data_dir));
   std::optional<TempDir> scratch;
   fs::path state = arguments.state_dir;
   if (state.empty()) {
@@ -394,6 +395,7 @@ Result<int> run(const Arguments& arguments, bool& interrupted) {
   options.image = kImage;
   options.kubeconfig = arguments.kubeconfig;
   options.keep = arguments.keep;
+  options.data_dir = arguments.data_dir;
   cluster::FleetStatus status;
   bool ended = false;
   auto fleet_process = TRY(cluster::FleetProcess::start(
@@ -486,6 +488,10 @@ int demo_main(int argc, char** argv) {
   app.add_flag("--keep", arguments.keep, "leave it up and print its KUBECONFIG");
   app.add_flag("--stop", arguments.stop, "end a fleet that was kept");
   app.add_option("--state-dir", arguments.state_dir, "folder of a kept fleet (default: /run/gpuctl-demo)");
+  app.add_option(
+      "--data-dir", arguments.data_dir,
+      "folder that keeps the cluster's objects, keys and port, for the next demo with it (default: "
+      "nothing is kept)");
   app.add_option("--timeout", arguments.timeout, "how long nodes may take")->capture_default_str();
   if (auto code = parse_command_line(app, argc, argv, 2)) return *code;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

@@ -8,11 +8,14 @@
 #include "base/files.h"
 #include "base/http_server.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cli.h"
 #include "cluster/apiserver/api_server.h"
+#include "cluster/apiserver/file_layer.h"
 #include "cluster/apiserver/pki.h"
 #include "cluster/controllers/controllers.h"
 #include "commands.h"
+#include "data_dir.h"
 #include "kube/client.h"
 
 namespace gpuop {
@@ -43,20 +46,46 @@ Result<ClusterCredentials> credentials(const fs::path& file, Time now) {
   return made;
 }
 
-Result<> serve(const fs::path& state, int listen_fd, int port) {
+struct Arguments {
+  std::string state, data_dir;
+  int listen_fd = -1;
+  int port = 0;
+};
+
+// A control plane that keeps its data keeps its port, so that kubeconfigs stay good.
+Result<std::unique_ptr<HttpServer>> listen(Loop& loop, const Arguments& arguments, HttpServerOptions http,
+                                           HttpHandler handler) {
+  const fs::path file = fs::path(arguments.data_dir) / "port";
+  const bool kept = !arguments.data_dir.empty();
+  if (auto text = read_file(file); kept && text && http.listen_fd < 0 && http.port == 0)
+    http.port = static_cast<std::uint16_t>(parse_int(trim(*text)).value_or(0));
+  auto listening = HttpServer::create(loop, http, std::move(handler));
+  if (!listening && kept && arguments.port == 0)
+    return fail(Error(listening.error().code(), listening.error().text() +
+                                                    " (the port that kubeconfigs for '" + arguments.data_dir +
+                                                    "' name; --port takes another)"));
+  if (listening && kept) TRY(write_file_atomic(file, std::to_string((*listening)->port()) + "\n", 0600));
+  return listening;
+}
+
+Result<> serve(const Arguments& arguments) {
+  const fs::path state = arguments.state;
   Loop loop;
-  ClusterCredentials keys = TRY(credentials(state / "pki.json", loop.now()));
   ApiServerOptions options;
+  if (!arguments.data_dir.empty()) options.files = TRY(open_data_folder(arguments.data_dir));
+  const fs::path keys_at = arguments.data_dir.empty() ? state : fs::path(arguments.data_dir);
+  ClusterCredentials keys = TRY(credentials(keys_at / "pki.json", loop.now()));
   options.ca_pem = keys.ca.certificate;
   options.service_account_key_pem = keys.service_account_key;
   options.kubelet_client_certificate = keys.admin.certificate;
   options.kubelet_client_key = keys.admin.key;
-  ApiServer server(loop, std::move(options));
+  auto opened = TRY(ApiServer::open(loop, std::move(options)));
+  ApiServer& server = *opened;
   HttpServerOptions http;
-  http.listen_fd = listen_fd;
-  http.port = static_cast<std::uint16_t>(port);
+  http.listen_fd = arguments.listen_fd;
+  http.port = static_cast<std::uint16_t>(arguments.port);
   http.tls = TlsFiles{keys.server.certificate, keys.server.key, keys.ca.certificate};
-  auto listening = TRY(HttpServer::create(loop, http, server.handler()));
+  auto listening = TRY(listen(loop, arguments, http, server.handler()));
   kube::ClientOptions client_options;
   client_options.user_agent = "kube-controller-manager";
   client_options.field_manager = "kube-controller-manager";
@@ -66,7 +95,8 @@ Result<> serve(const fs::path& state, int listen_fd, int port) {
   request.server = "https://127.0.0.1:" + std::to_string(listening->port());
   request.ca_pem = keys.ca.certificate;
   request.client = keys.admin;
-  TRY(write_file_atomic(state / "kubeconfig", make_kubeconfig(request), 0600));
+  TRY(write_file_atomic(keys_at / "kubeconfig", make_kubeconfig(request), 0600));
+  if (keys_at != state) TRY(write_file_atomic(state / "kubeconfig", make_kubeconfig(request), 0600));
   log::info("API server listens", {{"server", request.server}});
   auto signals = on_signals(loop, {SIGTERM, SIGINT}, [&](int) { loop.stop(); });
   loop.run();
@@ -75,16 +105,26 @@ Result<> serve(const fs::path& state, int listen_fd, int port) {
 
 }  // namespace
 
+Result<> check_data_dir(const std::string& folder) {
+  auto loop = Loop::make_virtual(Time{});
+  ApiServerOptions options;
+  options.files = TRY(open_data_folder(folder));
+  TRY(ApiServer::open(*loop, std::move(options)));
+  return {};
+}
+
 int sim_control_plane_main(int argc, char** argv) {
   CLI::App app("An embedded Kubernetes control plane; its kubeconfig is written to STATE/kubeconfig.");
-  std::string state;
-  int listen_fd = -1, port = 0;
-  app.add_option("--state", state, "folder for its kubeconfig and keys")->required();
-  app.add_option("--listen-fd", listen_fd, "a socket that listens already");
-  app.add_option("--port", port, "on 127.0.0.1; 0: any free one");
+  Arguments arguments;
+  app.add_option("--state", arguments.state, "folder for its kubeconfig and keys")->required();
+  app.add_option(
+      "--data-dir", arguments.data_dir,
+      "folder that keeps all objects, keys and the port across restarts (default: nothing is kept)");
+  app.add_option("--listen-fd", arguments.listen_fd, "a socket that listens already");
+  app.add_option("--port", arguments.port, "on 127.0.0.1; 0: that of the data folder, else any free one");
   if (auto code = parse_command_line(app, argc, argv)) return *code;
   log::setup("control-plane");
-  if (auto served = serve(state, listen_fd, port); !served) {
+  if (auto served = serve(arguments); !served) {
     std::fprintf(stderr, "gpuctl: control plane: %s\n", served.error().text().c_str());
     return 1;
   }

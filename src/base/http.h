@@ -64,6 +64,9 @@ class HttpResponder {
   virtual bool closed() const = 0;
   // Called once when the peer goes away before the answer ended.
   virtual void on_close(std::function<void()> closed) = 0;
+  // Called each time that the peer took something and little or nothing is left in buffered(); for writers
+  // that hold back while it is much. Never called by a responder that buffers nothing.
+  virtual void on_drain(std::function<void()> drained) { (void)drained; }
 };
 
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<HttpResponder>)>;

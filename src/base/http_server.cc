@@ -1,10 +1,14 @@
 #include "base/http_server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -14,7 +18,6 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <deque>
 #include <set>
 
 #include "base/files.h"
@@ -51,6 +54,22 @@ std::string chunk_of(const std::string& data) {
   char size[24];
   std::snprintf(size, sizeof size, "%zx\r\n", data.size());
   return size + data + "\r\n";
+}
+
+// Answers go out at once; a peer that vanished (no power, no route) is noticed.
+void set_options(int socket, Duration silence) {
+  const auto set = [socket](int level, int option, int value) {
+    ::setsockopt(socket, level, option, &value, sizeof value);
+  };
+  const int seconds =
+      std::max(1, static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 4));
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+  // The same for bytes that nobody acknowledges, which keep-alive does not look at.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 2 * 1000);
 }
 
 struct ClientCertificate {
@@ -137,6 +156,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close() {
     if (closed_) return;
     closed_ = true;
+    on_drain_ = nullptr;
     timeout_.reset();
     error_code ignored;
     raw().close(ignored);
@@ -145,7 +165,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   bool closed() const { return closed_; }
-  std::size_t buffered() const { return queued_; }
+  std::size_t buffered() const { return waiting_.size() + (writing_ ? sent_.size() : 0); }
+  void set_on_drain(std::function<void()> drained) { on_drain_ = std::move(drained); }
   void set_on_close(std::function<void()> gone) {
     if (closed_) {
       server_->loop.post(std::move(gone));
@@ -158,9 +179,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void enqueue(std::string bytes) {
     if (closed_) return;
-    queued_ += bytes.size();
-    if (streaming_ && queued_ > server_->options.write_limit) return close();
-    queue_.push_back(std::move(bytes));
+    if (streaming_ && buffered() + bytes.size() > server_->options.write_limit) return close();
+    // What is said while a write is under way goes out together in the next one.
+    if (waiting_.empty()) {
+      waiting_ = std::move(bytes);
+    } else {
+      waiting_ += bytes;
+    }
     if (!writing_) write();
   }
 
@@ -172,7 +197,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The answer is complete; `keep` says whether the connection may be used again.
   void answered(bool keep) {
     if (closed_) return;
-    on_close_ = nullptr;
+    on_close_ = on_drain_ = nullptr;
     finished_ = true;
     keep_alive_ = keep_alive_ && keep;
     if (!writing_) next();
@@ -251,7 +276,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       status = 400;
     if (!status) return close();
     keep_alive_ = false;
-    finished_ = true;
+    finished_ = linger_ = true;
     const std::string text =
         status == 413 ? "Request entity too large: limit is " + std::to_string(server_->options.body_limit)
                       : reason_of(status) + ": " + error.message();
@@ -285,26 +310,34 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void write() {
-    if (queue_.empty()) return;
+    if (waiting_.empty()) return;
     writing_ = true;
+    sent_ = std::exchange(waiting_, {});
     with_stream([this](auto& stream) {
-      asio::async_write(stream, asio::buffer(queue_.front()),
-                        [self = shared_from_this()](error_code error, std::size_t n) {
+      asio::async_write(stream, asio::buffer(sent_),
+                        [self = shared_from_this()](error_code error, std::size_t) {
                           self->writing_ = false;
+                          if (self->sent_.capacity() > kLittle) std::string().swap(self->sent_);
                           if (error || self->closed_) return self->close();
-                          self->queued_ -= n;
-                          self->queue_.pop_front();
-                          if (!self->queue_.empty()) return self->write();
-                          if (self->finished_) self->next();
+                          if (!self->waiting_.empty()) self->write();
+                          // Half of what a careful writer lets pile up is on its way already, at most.
+                          if (self->on_drain_ && self->buffered() < kLittle)
+                            std::function<void()>(self->on_drain_)();
+                          if (self->finished_ && !self->writing_) self->next();
                         });
     });
   }
 
   void next() {
-    if (!queue_.empty()) return;
+    if (!waiting_.empty() || closed_) return;
     if (!keep_alive_) {
       if (tls_) SSL_shutdown(tls_->native_handle());
       error_code ignored;
+      if (linger_) {
+        raw().shutdown(Socket::shutdown_send, ignored);
+        arm_timeout(kLinger);
+        return discard();
+      }
       raw().shutdown(Socket::shutdown_both, ignored);
       return close();
     }
@@ -313,15 +346,30 @@ class Connection : public std::enable_shared_from_this<Connection> {
     read();
   }
 
+  // A peer still sends what was refused: closing now would reset the connection, and it might never read why.
+  void discard() {
+    raw().async_wait(Socket::wait_read, [self = shared_from_this()](error_code error) {
+      if (error || self->closed_) return self->close();
+      std::array<char, 65536> bytes;
+      const ssize_t n = ::recv(self->raw().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      const bool none = n < 0 && (errno == EAGAIN || errno == EINTR);
+      if (n == 0 || (n < 0 && !none)) return self->close();
+      self->discard();
+    });
+  }
+
+  static constexpr std::size_t kLittle = 512u << 10;
+  static constexpr Duration kLinger = 2s;
+
   std::shared_ptr<HttpServer::Impl> server_;
   std::unique_ptr<TlsStream> tls_;
   std::unique_ptr<Socket> plain_;
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   ClientCertificate certificate_;
-  std::deque<std::string> queue_;
-  std::size_t queued_ = 0;
-  std::function<void()> on_close_;
+  std::string waiting_;  // to be sent
+  std::string sent_;     // being sent
+  std::function<void()> on_close_, on_drain_;
   Handle timeout_;
   bool writing_ = false;
   bool closed_ = false;
@@ -329,6 +377,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool finished_ = false;
   bool watching_ = false;
   bool keep_alive_ = true;
+  bool linger_ = false;
   bool head_only_ = false;
 };
 
@@ -384,6 +433,7 @@ class WireResponder final : public HttpResponder {
   std::size_t buffered() const override { return connection_->buffered(); }
   bool closed() const override { return connection_->closed(); }
   void on_close(std::function<void()> gone) override { connection_->set_on_close(std::move(gone)); }
+  void on_drain(std::function<void()> drained) override { connection_->set_on_drain(std::move(drained)); }
 
  private:
   std::shared_ptr<Connection> connection_;
@@ -500,8 +550,7 @@ void HttpServer::Impl::accept() {
   acceptor.async_accept(loop.io(), [self = shared_from_this()](error_code error, Socket socket) {
     if (self->closed) return;
     if (!error) {
-      const int on = 1;
-      ::setsockopt(socket.native_handle(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
+      set_options(socket.native_handle(), self->options.peer_silence);
       auto connection = std::make_shared<Connection>(self, std::move(socket));
       self->connections.insert(connection);
       connection->begin();

@@ -30,6 +30,8 @@ struct HttpServerOptions {
   Duration header_timeout = 10s;         // slow clients are cut
   Duration idle_timeout = 5min;          // keep-alive
   std::size_t write_limit = 8u << 20;    // a streamed answer that the peer does not read is cut beyond this
+  // A peer that has gone without a word is noticed after about two of these (TCP keep-alive); whole seconds.
+  Duration peer_silence = 30s;
 };
 
 class HttpServer {

@@ -49,6 +49,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   bool closed() const { return closed_; }
   std::size_t buffered() const { return buffered_; }
+  void on_drain(std::function<void()> drained) { drained_ = std::move(drained); }
   void on_close(std::function<void()> closed) {
     if (closed_ && !ended_) {
       loop_.post(std::move(closed));
@@ -72,6 +73,7 @@ class Call : public std::enable_shared_from_this<Call> {
         buffered_ -= data->bytes.size();
         const auto call = events_.data;
         if (call) call(data->bytes);
+        if (buffered_ == 0 && drained_ && !ended_ && !closed_) loop_.post(drained_);
       } else {
         const auto call = std::move(events_.end);
         closed_ = true;
@@ -86,6 +88,7 @@ class Call : public std::enable_shared_from_this<Call> {
   StreamEvents events_;
   std::deque<Piece> pieces_;
   std::function<void()> on_close_;
+  std::function<void()> drained_;
   std::size_t buffered_ = 0;
   bool scheduled_ = false;
   bool ended_ = false;   // the server said all it had to say
@@ -111,6 +114,7 @@ class MemoryResponder : public HttpResponder {
   std::size_t buffered() const override { return call_->buffered(); }
   bool closed() const override { return call_->closed(); }
   void on_close(std::function<void()> closed) override { call_->on_close(std::move(closed)); }
+  void on_drain(std::function<void()> drained) override { call_->on_drain(std::move(drained)); }
 
  private:
   void cut(const char* why) { call_->push(End{fail(Code::kUnavailable, why)}); }

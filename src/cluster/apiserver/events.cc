@@ -42,6 +42,10 @@ bool presented_as_stored(const ResourceType& type, const Json& stored) {
          api.ends_with(type.version);
 }
 
+bool presented_as_stored(const ResourceType& type, const Object& stored) {
+  return stored.has_api_version(type.group.empty() ? type.version : type.group + "/" + type.version);
+}
+
 Json present(const ResourceType& type, const Json& stored) {
   std::string_view kind = get_string(stored, {"kind"});
   if (presented_as_stored(type, stored) || kind != type.kind) return stored;

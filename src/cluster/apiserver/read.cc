@@ -86,11 +86,13 @@ Status too_new(std::uint64_t asked, std::uint64_t current) {
 // Text of one item as the list shows it.
 void append_item(std::string& out, const ResourceType& type, const View& view, const ObjectPtr& object,
                  Time now) {
-  if (view.as == View::As::kObject && presented_as_stored(type, object->value())) {
+  if (view.as == View::As::kObject && presented_as_stored(type, *object)) {
     out += object->text();
     return;
   }
-  Json shown = present(type, object->value());
+  Object::Look look;
+  object->look(look);
+  Json shown = present(type, *look);
   if (view.as == View::As::kTable) {
     out += to_text(table_row(type, shown, view.include, now));
   } else {
@@ -114,7 +116,8 @@ Page make_page(const Server& server, const Call& call, const ListRequest& reques
   std::string last;
   bool full = false;
   auto take = [&](const std::string& key, const ObjectPtr& object) {
-    if (full || !request.selection.matches(object->value())) return;
+    // Keys begin with the namespace.
+    if (full || (request.selection.narrowed && !request.selection.matches(*object, false))) return;
     if (request.limit > 0 && taken == request.limit) {
       if (page.next.empty()) page.next = token_of({version, last});
       full = request.selection.narrowed;

@@ -125,6 +125,14 @@ bool Selection::matches(const Json& object) const {
   return labels.matches(get_object(object, {"metadata", "labels"})) && fields.matches(object);
 }
 
+bool Selection::matches(const Object& object, bool keep) const {
+  if (ns.empty() && !narrowed) return true;
+  if (keep) return matches(object.value());
+  Object::Look look;
+  object.look(look);
+  return matches(*look);
+}
+
 std::string Selection::route(const ResourceType& type) const {
   if (const std::string* name = fields.required("metadata.name")) return "name=" + *name;
   if (type.store == "/pods")

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cluster/apiserver/status.h"
+#include "cluster/apiserver/store.h"
 #include "cluster/apiserver/types.h"
 #include "kube/object.h"
 
@@ -40,6 +41,9 @@ struct Selection {
   static Answer<Selection> parse(std::string_view ns, std::string_view labels, std::string_view fields,
                                  const ResourceType& type);
   bool matches(const Json& object) const;
+  // The same, without making the object's value where that is not needed. `keep`: it will be asked for again
+  // soon.
+  bool matches(const Object& object, bool keep) const;
   // The narrowest route of Collection::listen that carries every match.
   std::string route(const ResourceType& type) const;
 };

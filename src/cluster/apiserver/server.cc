@@ -95,9 +95,11 @@ Server::Server(Loop& on, ApiServerOptions with)
 
 void Server::start() {
   bootstrap();
+  commit_store();
 }
 
 void Server::stop() {
+  close_store();
   stopped = true;
   std::vector<WatchStream*> open(streams.begin(), streams.end());
   for (WatchStream* stream : open) stream->finish();
@@ -158,7 +160,7 @@ void Server::respond_status(const CallPtr& call, const Status& status) {
 void Server::respond_object(const CallPtr& call, int code, const ObjectPtr& object) {
   Answer<View> view = view_of(*call);
   if (!view) return respond_status(call, view.error());
-  if (view->as == View::As::kObject && (!call->type || presented_as_stored(*call->type, object->value()))) {
+  if (view->as == View::As::kObject && (!call->type || presented_as_stored(*call->type, *object))) {
     HttpResponse response;
     response.status = code;
     response.headers["Content-Type"] = "application/json";
@@ -221,10 +223,11 @@ Answer<View> Server::view_of(const Call& call) const {
 
 void Server::handle(HttpRequest request, std::shared_ptr<HttpResponder> out) {
   ++requests;
+  if (store.hot().full()) cool_soon();
   auto call = std::make_shared<Call>();
   call->query = parse_query(request.query);
   call->http = std::move(request);
-  call->out = std::move(out);
+  call->out = gate ? gate->wrap(std::move(out), call->http.method != "GET") : std::move(out);
   if (stopped) {
     auto away = refuse(503, "ServiceUnavailable", "the server is shutting down");
     return respond_status(call, away.error());
@@ -256,6 +259,7 @@ void Server::route(const CallPtr& call) {
   }
   Answer<> may = authorize(*call);
   if (!may) return respond_status(call, may.error());
+  if (Answer<> can = can_store(*call); !can) return respond_status(call, can.error());
   dispatch(call);
 }
 
@@ -426,6 +430,15 @@ ApiServer::ApiServer(Loop& loop, ApiServerOptions options)
     : impl_(new Impl{std::make_shared<api::Server>(loop, std::move(options))}) {
   impl_->server->start();
 }
+Result<std::unique_ptr<ApiServer>> ApiServer::open(Loop& loop, ApiServerOptions options) {
+  std::unique_ptr<Impl> impl(new Impl{std::make_shared<api::Server>(loop, std::move(options))});
+  TRY(impl->server->open_store());
+  impl->server->start();
+  TRY(impl->server->store.writable());
+  return std::unique_ptr<ApiServer>(new ApiServer(std::move(impl)));
+}
+ApiServer::ApiServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 ApiServer::~ApiServer() {
   impl_->server->stop();
 }

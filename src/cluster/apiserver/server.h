@@ -15,6 +15,7 @@
 #include "base/http.h"
 #include "base/loop.h"
 #include "cluster/apiserver/api_server.h"
+#include "cluster/apiserver/gate.h"
 #include "cluster/apiserver/selectors.h"
 #include "cluster/apiserver/status.h"
 #include "cluster/apiserver/store.h"
@@ -79,6 +80,14 @@ class Server : public std::enable_shared_from_this<Server> {
   Server(Loop& loop, ApiServerOptions options);
   void start();  // bootstrap objects
   void stop();   // ends every stream
+
+  // keep.cc: the store on disk, where there is one.
+  Result<> open_store();
+  void commit_store();
+  void close_store();
+  // 500 for a write while the disk takes none.
+  Answer<> can_store(const Call& call);
+  void cool_soon();
 
   // server.cc
   void handle(HttpRequest request, std::shared_ptr<HttpResponder> out);
@@ -180,6 +189,7 @@ class Server : public std::enable_shared_from_this<Server> {
   Loop& loop;
   ApiServerOptions options;
   Store store;
+  std::shared_ptr<Gate> gate;  // null: nothing is kept, so nothing waits
   Random random;
   TokenSigner signer;
   std::map<TypeKey, TypePtr> types;
@@ -200,6 +210,11 @@ class Server : public std::enable_shared_from_this<Server> {
   bool parse_path(Call& call, std::string_view path) const;
   void dispatch(const CallPtr& call);
   void serve_fixed(const CallPtr& call, bool& served);
+  void derive();  // what is worked out from stored objects
+  void snapshot_soon();
+  void writes_lost(const Error& why);
+  bool cooling_ = false;
+  bool snapshot_due_ = false;
 };
 
 // defaults.cc
@@ -225,6 +240,7 @@ Json event_from_stored(const Json& object);
 // The object as `type`'s version shows it; the stored one where nothing differs.
 Json present(const ResourceType& type, const Json& stored);
 bool presented_as_stored(const ResourceType& type, const Json& stored);
+bool presented_as_stored(const ResourceType& type, const Object& stored);
 
 // strategic.cc
 struct MergeFault {

@@ -8,15 +8,83 @@ namespace gpuop::cluster::api {
 
 namespace {
 
+constexpr std::size_t kHotBytes = 8u << 20;
+constexpr std::size_t kStoredDepth =
+    512;  // deeper than any request may be: the record of owners nests deeper
+
+// What was stored was checked when it came, and its bytes have a checksum.
+Json stored_value(std::string_view text) {
+  Result<Json> value = parse_json(text, kStoredDepth);
+  return value && value->is_object() ? std::move(*value) : Json(JsonObject());
+}
+
 void stamp(Json& value, std::uint64_t version) {
   set(value, {"metadata", "resourceVersion"}, Json(std::to_string(version)));
 }
 
 }  // namespace
 
+void HotValues::add(const Object& object) {
+  std::size_t size = object.text().size();
+  objects_.emplace_back(object.weak_from_this(), size);
+  bytes_ += size;
+}
+
+void HotValues::trim() {
+  while (bytes_ > limit_ && !objects_.empty()) {
+    auto [object, size] = std::move(objects_.front());
+    objects_.pop_front();
+    bytes_ -= size;
+    if (ObjectPtr alive = object.lock()) alive->value_.reset();
+  }
+}
+
+Object::Object(std::string_view text, std::uint64_t version, std::string_view node,
+               std::shared_ptr<HotValues> hot)
+    : version_(version), text_(text), node_(node), hot_(std::move(hot)) {}
+
+const Json& Object::value() const {
+  if (!value_) {
+    value_ = stored_value(text_);
+    if (hot_) hot_->add(*this);
+  }
+  return *value_;
+}
+
+void Object::look(Look& into) const {
+  into.own_.reset();
+  into.at_ = nullptr;
+  if (value_) {
+    into.at_ = &*value_;
+    return;
+  }
+  into.own_ = stored_value(text_);
+  into.at_ = &*into.own_;
+}
+
 const std::string& Object::text() const {
-  if (text_.empty()) text_ = to_text(value_);
+  if (text_.empty()) text_ = to_text(*value_);
   return text_;
+}
+
+std::string_view Object::node() const {
+  return node_.empty() && value_ ? get_string(*value_, {"spec", "nodeName"}) : std::string_view(node_);
+}
+
+bool Object::has_api_version(std::string_view text) const {
+  if (value_) return get_string(*value_, {"apiVersion"}) == text;
+  // Every stored object begins with it.
+  constexpr std::string_view kHead = "{\"apiVersion\":\"";
+  std::string_view own = text_;
+  if (!own.starts_with(kHead)) return get_string(value(), {"apiVersion"}) == text;
+  own.remove_prefix(kHead.size());
+  return own.size() > text.size() && own.starts_with(text) && own[text.size()] == '"';
+}
+
+void Object::cool(std::shared_ptr<HotValues> hot) const {
+  (void)text();
+  hot_ = std::move(hot);
+  hot_->add(*this);
 }
 
 const ObjectPtr& Change::ceased() const {
@@ -59,9 +127,7 @@ void Collection::visit(const std::string& route,
 }
 
 void Collection::index(const std::string& key, const ObjectPtr& old, const ObjectPtr& now) {
-  auto node = [](const ObjectPtr& object) {
-    return object ? get_string(object->value(), {"spec", "nodeName"}) : std::string_view();
-  };
+  auto node = [](const ObjectPtr& object) { return object ? object->node() : std::string_view(); };
   std::string_view before = node(old);
   std::string_view after = node(now);
   if (before == after) return;
@@ -87,10 +153,21 @@ std::optional<Collection::Objects> Collection::at(std::uint64_t version) const {
   return past;
 }
 
-void Collection::since(std::uint64_t version, const std::function<void(const Change&)>& visit) const {
-  auto first = std::upper_bound(history_.begin(), history_.end(), version,
-                                [](std::uint64_t v, const Change& change) { return v < change.version; });
-  for (; first != history_.end(); ++first) visit(*first);
+namespace {
+
+auto first_after(const std::deque<Change>& history, std::uint64_t version) {
+  return std::upper_bound(history.begin(), history.end(), version,
+                          [](std::uint64_t v, const Change& change) { return v < change.version; });
+}
+
+}  // namespace
+
+void Collection::since(std::uint64_t version, const std::function<bool(const Change&)>& visit) const {
+  for (auto at = first_after(history_, version); at != history_.end() && visit(*at);) ++at;
+}
+
+std::size_t Collection::count_since(std::uint64_t version) const {
+  return static_cast<std::size_t>(history_.end() - first_after(history_, version));
 }
 
 void Collection::listen(const std::shared_ptr<Listener>& listener, const std::string& route) {
@@ -122,8 +199,8 @@ void Collection::tell(const Change& change) {
   tell_route("");
   if (listeners_.empty()) return;
   tell_route(route_of("name", change.now->value()));
-  std::string node = route_of("node", change.now->value());
-  std::string before = change.old ? route_of("node", change.old->value()) : node;
+  std::string node = "node=" + str(change.now->node());
+  std::string before = change.old ? "node=" + str(change.old->node()) : node;
   tell_route(node);
   if (before != node) tell_route(before);
 }
@@ -142,16 +219,29 @@ const Collection* Store::find(std::string_view name) const {
   return found == collections_.end() ? nullptr : found->second.get();
 }
 
-void Store::record(Collection& in, Change change) {
+Store::Store(std::size_t history_events)
+    : history_events_(history_events), hot_(std::make_shared<HotValues>(kHotBytes)) {}
+
+void Store::keep_history(Collection& in, Change change) {
   in.newest_ = change.version;
   in.history_.push_back(std::move(change));
   while (in.history_.size() > history_events_) {
     in.compacted_ = in.history_.front().version;
     in.history_.pop_front();
   }
+}
+
+void Store::record(const std::string& name, Collection& in, Change change) {
   // Told from a copy: a listener's own write may grow the history.
-  Change told = in.history_.empty() ? Change{} : in.history_.back();
-  if (told.now) in.tell(told);
+  Change told = change;
+  if (journal_) {
+    bool first = !journal_->pending();
+    note(change.deleted ? JournalRecord::Kind::kErase : JournalRecord::Kind::kPut, name, change);
+    undo_.push_back({&in, change});
+    if (first && on_pending_) on_pending_();
+  }
+  keep_history(in, std::move(change));
+  in.tell(told);
 }
 
 ObjectPtr Store::put(const std::string& name, const std::string& key, Json value, Time now) {
@@ -159,6 +249,7 @@ ObjectPtr Store::put(const std::string& name, const std::string& key, Json value
   ++version_;
   stamp(value, version_);
   auto object = std::make_shared<const Object>(std::move(value), version_);
+  object->cool(hot_);
   ObjectPtr& slot = in.objects_[key];
   Change change;
   change.version = version_;
@@ -167,7 +258,7 @@ ObjectPtr Store::put(const std::string& name, const std::string& key, Json value
   change.now = object;
   change.at = now;
   in.index(key, change.old, object);
-  record(in, std::move(change));
+  record(name, in, std::move(change));
   return object;
 }
 
@@ -182,17 +273,23 @@ ObjectPtr Store::erase(const std::string& name, const std::string& key, Time now
   change.old = found->second;
   Json value = change.old->value();
   stamp(value, version_);
-  change.now = std::make_shared<const Object>(std::move(value), version_);
+  auto last = std::make_shared<const Object>(std::move(value), version_);
+  last->cool(hot_);
+  change.now = last;
   change.deleted = true;
   change.at = now;
   in.objects_.erase(found);
   in.index(key, change.old, nullptr);
-  ObjectPtr last = change.now;
-  record(in, std::move(change));
+  record(name, in, std::move(change));
   return last;
 }
 
 void Store::compact() {
+  if (journal_) {
+    bool first = !journal_->pending();
+    journal_->add({.kind = JournalRecord::Kind::kCompact, .version = version_});
+    if (first && on_pending_) on_pending_();
+  }
   compacted_ = version_;
   for (auto& [name, in] : collections_) {
     in->history_.clear();

@@ -1,6 +1,7 @@
 #include "cluster/apiserver/watch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "kube/object.h"
@@ -12,6 +13,9 @@ namespace {
 constexpr Duration kBookmarkEvery = 60s;
 constexpr std::int64_t kLongestWatch = 86400;  // seconds, whatever the client asks for
 constexpr Duration kFutureWait = 3s;
+constexpr std::size_t kEnough = 1u << 20;     // bytes that wait for the client
+constexpr Duration kStall = 5s;               // without the client taking anything
+constexpr std::size_t kBehindAllowed = 1000;  // events, for a client that stalls
 
 FieldError no_initial_events(std::string_view why) {
   return forbidden_field("sendInitialEvents", why);
@@ -44,24 +48,21 @@ void WatchStream::open(bool initial, bool end_mark, std::uint64_t since) {
   }
   open_ = true;
   server_->streams.insert(this);
-  if (initial) {
-    sent_ = server_->store.version();
-    collection.visit(route_, [&](const std::string&, const ObjectPtr& object) {
-      if (open_ && selection_.matches(object->value())) send("ADDED", object);
-    });
-    if (!open_) return;
-    if (end_mark) bookmark(true);
-  } else {
-    sent_ = since;
-    collection.since(since, [&](const Change& change) {
-      if (open_) changed(change);
-    });
-  }
-  if (!open_) return;
-  collection.listen(self, route_);
   call_->out->on_close([weak = weak_from_this()] {
     if (auto alive = weak.lock()) alive->close(false);
   });
+  call_->out->on_drain([weak = weak_from_this()] {
+    if (auto alive = weak.lock(); alive && alive->open_ && alive->behind_) alive->pump();
+  });
+  sent_ = initial ? server_->store.version() : since;
+  end_mark_ = initial && end_mark;
+  if (initial)
+    collection.visit(route_, [&](const std::string&, const ObjectPtr& object) {
+      if (selection_.matches(*object, false)) initial_.push_back(object);
+    });
+  collection.listen(self, route_);
+  pump();
+  if (!open_) return;
   std::int64_t seconds = parse_int(call_->param("timeoutSeconds")).value_or(0);
   seconds = std::min(seconds, kLongestWatch);
   if (seconds <= 0) seconds = 1800 + static_cast<std::int64_t>(server_->random.next() % 1800);
@@ -73,23 +74,69 @@ void WatchStream::open(bool initial, bool end_mark, std::uint64_t since) {
   arm_bookmarks();
   if (span > 3s)
     last_mark_ = server_->loop.after(span - 2s, [weak = weak_from_this()] {
-      if (auto alive = weak.lock()) alive->bookmark(false);
+      if (auto alive = weak.lock()) alive->mark();
     });
 }
 
 void WatchStream::arm_bookmarks() {
   mark_ = server_->loop.after(kBookmarkEvery, [weak = weak_from_this()] {
     if (auto alive = weak.lock(); alive && alive->open_) {
-      alive->bookmark(false);
+      alive->mark();
       alive->arm_bookmarks();
     }
   });
 }
 
+bool WatchStream::full() const {
+  return call_->out->buffered() > kEnough;
+}
+
+void WatchStream::pump() {
+  behind_ = false;
+  for (; !initial_.empty(); initial_.pop_front()) {
+    if (full()) return fall_behind();
+    send("ADDED", initial_.front());
+  }
+  if (std::exchange(end_mark_, false)) bookmark(true, sent_);
+  Collection& collection = server_->store.collection(call_->type->store);
+  if (collection.compacted(sent_)) return cut();
+  bool more = false;
+  collection.since(sent_, [&](const Change& change) {
+    more = full();
+    if (!more) deliver(change);
+    return !more && open_;
+  });
+  if (more) return fall_behind();
+  stall_.reset();
+}
+
+void WatchStream::fall_behind() {
+  behind_ = true;
+  watch_progress();
+}
+
+// Armed anew whenever the client has taken something.
+void WatchStream::watch_progress() {
+  stall_ = server_->loop.after(kStall, [weak = weak_from_this()] {
+    auto alive = weak.lock();
+    if (!alive || !alive->open_ || !alive->behind_) return;
+    const Collection& collection = alive->server_->store.collection(alive->call_->type->store);
+    if (alive->initial_.size() + collection.count_since(alive->sent_) > kBehindAllowed ||
+        collection.compacted(alive->sent_))
+      return alive->cut();
+    alive->watch_progress();
+  });
+}
+
 void WatchStream::changed(const Change& change) {
-  if (!open_ || change.version <= sent_) return;
-  bool before = change.old && selection_.matches(change.old->value());
-  bool after = !change.deleted && selection_.matches(change.now->value());
+  if (!open_ || behind_ || change.version <= sent_) return;
+  if (full()) return fall_behind();
+  deliver(change);
+}
+
+void WatchStream::deliver(const Change& change) {
+  bool before = change.old && selection_.matches(*change.old, true);
+  bool after = !change.deleted && selection_.matches(*change.now, true);
   sent_ = change.version;
   if (change.deleted) {
     if (before) send("DELETED", change.now);
@@ -104,7 +151,7 @@ void WatchStream::send(std::string_view type, const ObjectPtr& object) {
   std::string line = "{\"type\":\"";
   line.append(type).append("\",\"object\":");
   const ResourceType& resource = *call_->type;
-  if (view_.as == View::As::kObject && presented_as_stored(resource, object->value())) {
+  if (view_.as == View::As::kObject && presented_as_stored(resource, *object)) {
     line += object->text();
   } else if (view_.as == View::As::kObject) {
     line += to_text(present(resource, object->value()));
@@ -127,10 +174,8 @@ void WatchStream::send_error(const Status& status) {
   call_->out->write("{\"type\":\"ERROR\",\"object\":" + to_text(status.json()) + "}\n");
 }
 
-void WatchStream::bookmark(bool initial_end) {
-  if (!open_) return;
-  // Everything up to the newest version was looked at, whether it matched or not.
-  std::uint64_t version = server_->store.version();
+// Everything up to `version` was looked at, whether it matched or not.
+void WatchStream::bookmark(bool initial_end, std::uint64_t version) {
   const ResourceType& type = *call_->type;
   JsonObject metadata{{"resourceVersion", std::to_string(version)}, {"creationTimestamp", nullptr}};
   if (initial_end) metadata["annotations"] = JsonObject{{"k8s.io/initial-events-end", "true"}};
@@ -152,6 +197,10 @@ void WatchStream::bookmark(bool initial_end) {
   sent_ = version;
 }
 
+void WatchStream::mark() {
+  if (open_ && !behind_) bookmark(false, server_->store.version());
+}
+
 void WatchStream::finish() {
   close(true);
 }
@@ -168,6 +217,8 @@ void WatchStream::close(bool cleanly) {
   timeout_.reset();
   mark_.reset();
   last_mark_.reset();
+  stall_.reset();
+  initial_.clear();
   server_->streams.erase(this);
   server_->store.collection(call_->type->store).forget(this, route_);
   if (cleanly) call_->out->end();

@@ -1,6 +1,11 @@
 // One open watch: events of a collection to one client (kubernetes-api.md §7.2).
+//
+// Little is buffered for a client that reads slowly: the stream falls back to a place in the collection's
+// history and goes on from there when the client has taken something. One that takes nothing for a while, or
+// falls behind what the history holds, is cut.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -22,9 +27,16 @@ class WatchStream : public Listener, public std::enable_shared_from_this<WatchSt
 
  private:
   void close(bool cleanly);
+  // Sends what is still to be sent, until the client has enough for now.
+  void pump();
+  void deliver(const Change& change);
+  bool full() const;
+  void fall_behind();
+  void watch_progress();
   void send(std::string_view type, const ObjectPtr& object);
   void send_error(const Status& status);
-  void bookmark(bool initial_end);
+  void bookmark(bool initial_end, std::uint64_t version);
+  void mark();
   void arm_bookmarks();
 
   std::shared_ptr<Server> server_;
@@ -35,8 +47,11 @@ class WatchStream : public Listener, public std::enable_shared_from_this<WatchSt
   bool bookmarks_;
   bool open_ = false;
   bool columns_sent_ = false;
-  std::uint64_t sent_ = 0;  // newest version that the client knows of
-  Handle timeout_, mark_, last_mark_;
+  bool behind_ = false;            // changes are taken from the history
+  bool end_mark_ = false;          // the bookmark after the initial objects is due
+  std::uint64_t sent_ = 0;         // newest version that the client knows of
+  std::deque<ObjectPtr> initial_;  // still to be sent
+  Handle timeout_, mark_, last_mark_, stall_;
 };
 
 }  // namespace gpuop::cluster::api

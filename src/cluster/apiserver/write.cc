@@ -437,7 +437,7 @@ void Server::delete_collection_request(const CallPtr& call) {
   if (!selection) return respond_status(call, selection.error());
   std::vector<ObjectPtr> doomed;
   for (const auto& [key, object] : store.collection(call->type->store).objects())
-    if (selection->matches(object->value())) doomed.push_back(object);
+    if (selection->matches(*object, false)) doomed.push_back(object);
   for (const ObjectPtr& object : doomed) {
     Call one = internal_call(call->type, kube::namespace_of(object->value()), kube::name_of(object->value()));
     Answer<Removed> removed = remove(one, *options);

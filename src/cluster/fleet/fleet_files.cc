@@ -14,6 +14,7 @@ Json to_json(const FleetOptions& options) {
                     {"program", options.program.string()},
                     {"image", options.image},
                     {"kubeconfig", options.kubeconfig},
+                    {"dataDir", options.data_dir.string()},
                     {"keep", options.keep}};
 }
 
@@ -26,6 +27,7 @@ Result<FleetOptions> fleet_options_from_json(const Json& json) {
   options.program = str(get_string(json, {"program"}));
   options.image = str(get_string(json, {"image"}));
   options.kubeconfig = str(get_string(json, {"kubeconfig"}));
+  options.data_dir = str(get_string(json, {"dataDir"}));
   options.keep = get_bool(json, {"keep"});
   return options;
 }

@@ -134,6 +134,7 @@ Result<std::unique_ptr<FleetProcess>> FleetProcess::start(Loop& loop, FleetOptio
   if (options.program.empty()) options.program = self_path();
   options.state_dir = fs::absolute(options.state_dir);
   options.install_tree = fs::absolute(options.install_tree);
+  if (!options.data_dir.empty()) options.data_dir = fs::absolute(options.data_dir);
   // The folder is removed at the end: it must hold nothing but what a fleet put there.
   if (auto there = list_dir(options.state_dir);
       there && !there->empty() && !file_exists(options.state_dir / "fleet.json")) {

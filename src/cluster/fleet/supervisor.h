@@ -31,6 +31,7 @@ struct FleetOptions {
   fs::path program;        // gpuctl, whose hidden commands are the processes; empty: this program
   std::string image;       // the operator's image reference: what the install tree is the content of
   std::string kubeconfig;  // an existing cluster's; empty: a control plane of its own
+  fs::path data_dir;       // the control plane keeps everything here across fleets; empty: nothing is kept
   bool keep = false;       // outlive the caller
 };
 

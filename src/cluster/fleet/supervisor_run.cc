@@ -150,13 +150,21 @@ Result<> Supervisor::begin() {
 
 Result<> Supervisor::start_control_plane() {
   // The socket is ours: a control plane that comes back is found where the last one was.
-  api_socket_ = TRY(listen_here("127.0.0.1", 0));
+  // One that keeps its data keeps its port, so that kubeconfigs stay good.
+  std::int64_t port = 0;
+  if (!options_.data_dir.empty())
+    if (auto kept = read_file(options_.data_dir / "port")) port = parse_int(trim(*kept)).value_or(0);
+  api_socket_ = TRY(listen_here("127.0.0.1", static_cast<int>(port)));
   api_port_ = TRY(port_of(api_socket_.get()));
   Launch launch{
       .argv = {options_.program, "sim-control-plane", "--state", options_.state_dir, "--listen-fd", "3"},
       .env = environment(),
       .output = TRY(open_log("control-plane")),
       .files = {{api_socket_.get(), 3}}};
+  if (!options_.data_dir.empty()) {
+    launch.argv.emplace_back("--data-dir");
+    launch.argv.push_back(options_.data_dir);
+  }
   add_service("control-plane", "", std::move(launch));
   return {};
 }
