@@ -489,9 +489,10 @@ int demo_main(int argc, char** argv) {
   app.add_flag("--stop", arguments.stop, "end a fleet that was kept");
   app.add_option("--state-dir", arguments.state_dir, "folder of a kept fleet (default: /run/gpuctl-demo)");
   app.add_option(
-      "--data-dir", arguments.data_dir,
-      "folder that keeps the cluster's objects, keys and port, for the next demo with it (default: "
-      "nothing is kept)");
+         "--data-dir", arguments.data_dir,
+         "folder that keeps the cluster's objects, keys and port, for the next demo with it (default: "
+         "nothing is kept)")
+      ->excludes("--kubeconfig");
   app.add_option("--timeout", arguments.timeout, "how long nodes may take")->capture_default_str();
   if (auto code = parse_command_line(app, argc, argv, 2)) return *code;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

@@ -31,6 +31,7 @@ class CrashFiles : public FileLayer, public std::enable_shared_from_this<CrashFi
   // Asked before each operation that changes something; an answer is the fault that the operation meets.
   std::function<const Error*(std::string_view operation)> fault;
   std::size_t operations = 0;
+  bool lies = false;  // sync does nothing and says that all is well
 
   Result<std::unique_ptr<StoreFile>> open(const std::string& name) override {
     auto found = names_.find(name);
@@ -78,6 +79,7 @@ class CrashFiles : public FileLayer, public std::enable_shared_from_this<CrashFi
   std::shared_ptr<CrashFiles> after_crash(std::uint64_t seed) const {
     std::mt19937_64 random(seed);
     auto next = std::make_shared<CrashFiles>();
+    next->lies = lies;
     std::size_t steps = random() % (steps_.size() + 1);
     const Names& names = steps == 0 ? kept_names_ : steps_[steps - 1];
     std::map<const Node*, std::shared_ptr<Node>> made;
@@ -123,6 +125,7 @@ class CrashFiles : public FileLayer, public std::enable_shared_from_this<CrashFi
     }
     Result<> sync() override {
       TRY(in_->act("sync"));
+      if (in_->lies) return {};
       node_->kept = node_->now;
       node_->written.clear();
       return {};

@@ -19,8 +19,10 @@ namespace gpuop::cluster {
 
 class CrashRun {
  public:
-  explicit CrashRun(std::uint64_t seed)
-      : random_(seed), seed_(seed), files_(std::make_shared<CrashFiles>()) {}
+  explicit CrashRun(std::uint64_t seed, bool disk_lies = false)
+      : random_(seed), seed_(seed), files_(std::make_shared<CrashFiles>()) {
+    files_->lies = disk_lies;
+  }
 
   int crashes = 0, faults = 0, acknowledged = 0, shown = 0, resumed = 0;
 
