@@ -1,5 +1,5 @@
-// The embedded Kubernetes API server: the whole API in memory, on one loop (kubernetes-api.md §1-§13), and in a
-// folder where one is named.
+// The embedded Kubernetes API server: the whole API in memory, on one loop (kubernetes-api.md §1-§13), and in
+// a folder where one is named.
 //
 // It is a HttpHandler, so it can be served by base's HttpServer (plain or TLS) or called in memory through
 // kube::make_memory_transport. Under a virtual loop every time that it writes or waits for is virtual.
@@ -61,8 +61,8 @@ struct ApiServerOptions {
   std::size_t history_events = 10000;
 
   // Folder that keeps everything across restarts: objects, the version counter, the history since the last
-  // snapshot. Empty: nothing is kept. Needs ApiServer::open. Nothing is answered and no event is sent before what
-  // it tells of is on the disk; when the disk fails, requests that write get 500 until it works again.
+  // snapshot. Empty: nothing is kept. Needs ApiServer::open. Nothing is answered and no event is sent before
+  // what it tells of is on the disk; when the disk fails, requests that write get 500 until it works again.
   std::string data_dir;
   // Tests: the files themselves, instead of the folder's; and when a snapshot is due.
   std::shared_ptr<FileLayer> files;
@@ -81,8 +81,8 @@ class ApiServer {
  public:
   // Starts with the namespaces, priority classes and RBAC objects that every cluster has.
   explicit ApiServer(Loop& loop, ApiServerOptions options = {});
-  // The same, with what options.data_dir holds. kBusy: another process uses the folder; kInvalid: it is damaged
-  // (the text names the file, the place and the fault); kUnsupported: written by a newer format.
+  // The same, with what options.data_dir holds. kBusy: another process uses the folder; kInvalid: it is
+  // damaged (the text names the file, the place and the fault); kUnsupported: written by a newer format.
   static Result<std::unique_ptr<ApiServer>> open(Loop& loop, ApiServerOptions options);
   ~ApiServer();  // ends every watch
   ApiServer(const ApiServer&) = delete;
