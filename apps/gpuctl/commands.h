@@ -3,6 +3,7 @@
 // arguments.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string_view>
 
@@ -16,14 +17,20 @@ struct GpuctlCommand {
 
 std::span<const GpuctlCommand> gpuctl_commands();
 
+// Where a kept demo lies when nothing else was said; one a machine, since --stop has to find it.
+std::filesystem::path default_state_dir();
+
 int demo_main(int argc, char** argv);
 int sim_main(int argc, char** argv);
 int status_main(int argc, char** argv);
 int preflight_main(int argc, char** argv);
+// `gpuctl sim node …`.
+int sim_node_event_main(int argc, char** argv);
 // Parts of the simulator.
 int sim_supervisor_main(int argc, char** argv);
 int sim_control_plane_main(int argc, char** argv);
 int sim_node_runtime_main(int argc, char** argv);
 int sim_node_kubelet_main(int argc, char** argv);
+int sim_node_systemctl_main(int argc, char** argv);
 
 }  // namespace gpuop

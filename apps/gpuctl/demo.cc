@@ -39,11 +39,6 @@ struct Arguments {
   bool keep = false, stop = false, our_images = false;
 };
 
-// Where a kept demo lies when nothing else was said; one a machine, since --stop has to find it.
-fs::path default_state_dir() {
-  return "/run/gpuctl-demo";
-}
-
 double seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }

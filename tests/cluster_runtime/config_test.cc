@@ -15,7 +15,7 @@ struct Files {
     ASSERT_TRUE(make_dirs((dir.path() / name).parent_path()));
     ASSERT_TRUE(write_file_atomic(dir.path() / name, text));
   }
-  Result<ContainerdConfig> load() { return load_containerd_config(dir.path() / "config.toml"); }
+  Result<EngineConfig> load() { return load_containerd_config(dir.path() / "config.toml"); }
 };
 
 TEST(containerd_config, no_file_is_runc_with_cdi_on) {

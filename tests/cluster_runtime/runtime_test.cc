@@ -45,6 +45,7 @@ class node_runtime : public ::testing::Test {
     ::umount2(at("").c_str(), MNT_DETACH);
   }
 
+  std::string pulls_;
   std::string at(std::string_view sub) const { return (dir_.path() / sub).string(); }
   void config(std::string_view more) {
     ASSERT_TRUE(
@@ -54,9 +55,10 @@ class node_runtime : public ::testing::Test {
   }
   void open() {
     NodeRuntimeOptions options;
-    options.state_dir = at("state");
-    options.run_dir = at("run");
-    options.config = at("etc/config.toml");
+    options.engine.state_dir = at("state");
+    options.engine.run_dir = at("run");
+    options.engine.config = at("etc/config.toml");
+    options.pulls = pulls_;
     options.launcher = BUILD_ROOT "/bin/gpuop-runc";
     options.images.rows = {{"test/busybox:1", {at("image")}, {}, {"PATH=/bin"}}};
     runtime_.reset();

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/yaml.h"
+#include "cluster/runtime/engine_config.h"
 #include "kube/object.h"
 
 namespace gpuop::cluster {
@@ -169,9 +170,19 @@ Result<> read_labels(const Place& place, FleetNode& node) {
   return {};
 }
 
+Result<> read_runtime(const Place& place, FleetNode& node) {
+  node.runtime = TRY(place.choice("runtime", "containerd", {"containerd", "crio", "docker"}));
+  node.runtime_version = TRY(place.text("runtimeVersion", TRY(find_engine(node.runtime)).version));
+  const std::vector<std::string> parts = split(node.runtime_version, '.');
+  const bool numbers =
+      std::ranges::all_of(parts, [](const std::string& part) { return parse_int(part).has_value(); });
+  if (parts.size() >= 2 && numbers) return {};
+  return place.wrong("runtimeVersion", "must be a version such as 2.1.0; got '" + node.runtime_version + "'");
+}
+
 Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models) {
-  TRY(place.only({"name", "count", "os", "kernel", "runtime", "gpus", "driver", "driverVersion",
-                  "instanceType", "numa", "cpus", "memory", "labels", "taints"}));
+  TRY(place.only({"name", "count", "os", "kernel", "runtime", "runtimeVersion", "gpus", "driver",
+                  "driverVersion", "instanceType", "numa", "cpus", "memory", "labels", "taints"}));
   FleetNode node;
   node.name = TRY(place.text("name", ""));
   if (!is_dns_label(node.name)) {
@@ -186,7 +197,7 @@ Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vecto
     return place.wrong("kernel",
                        "must be a kernel release such as 5.15.0-91-generic; got '" + node.kernel + "'");
   }
-  node.runtime = TRY(place.choice("runtime", "containerd", {"containerd"}));
+  TRY(read_runtime(place, node));
   TRY(read_gpus(place, node, models));
   node.instance_type = TRY(place.text("instanceType", ""));
   node.numa_nodes = static_cast<int>(TRY(place.number("numa", node.gpu_count > 4 ? 2 : 1, 1, 16)));
@@ -264,6 +275,7 @@ Json to_json(const Fleet& fleet) {
                                {"osVersion", node.os_version},
                                {"kernel", node.kernel},
                                {"runtime", node.runtime},
+                               {"runtimeVersion", node.runtime_version},
                                {"gpuModel", node.gpu_model},
                                {"gpuCount", node.gpu_count},
                                {"driver", driver_word(node.driver)},
@@ -289,6 +301,7 @@ Result<Fleet> fleet_from_json(const Json& json) {
     node.os_version = text("osVersion");
     node.kernel = text("kernel");
     node.runtime = text("runtime");
+    node.runtime_version = text("runtimeVersion");
     node.gpu_model = text("gpuModel");
     node.gpu_count = static_cast<int>(get_int(item, {"gpuCount"}));
     std::string driver = text("driver");

@@ -7,7 +7,8 @@
 //       count: 2
 //       os: ubuntu22.04          # ID and VERSION_ID of os-release
 //       kernel: 5.15.0-91-generic
-//       runtime: containerd
+//       runtime: containerd      # or crio, or docker
+//       runtimeVersion: 2.1.0
 //       gpus: {model: A100-SXM4-80GB, count: 8}
 //       driver: preinstalled     # or container, or none
 //       driverVersion: 580.95.05 # of a preinstalled one
@@ -43,6 +44,7 @@ struct FleetNode {
   std::string os_id = "ubuntu", os_version = "22.04";
   std::string kernel = "5.15.0-91-generic";
   std::string runtime = "containerd";
+  std::string runtime_version = "2.1.0";
   std::string gpu_model;  // as a profile names it; empty: no GPU
   int gpu_count = 0;
   DriverSource driver = DriverSource::kNone;

@@ -247,7 +247,11 @@ Result<> Stage::node_layer() {
   fs::path launcher = options_.programs / "gpuop-runc";
   if (file_exists(launcher)) {
     TRY(add_program(tree_.node_layer, launcher, "usr/bin/gpuop-runc"));
-    TRY(make_symlink_atomic("gpuop-runc", tree_.node_layer / "usr/bin/runc"));
+    for (const char* name : {"runc", "crun"})
+      TRY(make_symlink_atomic("gpuop-runc", tree_.node_layer / "usr/bin" / name));
+    // What the node's init system is to those who restart the container engine.
+    TRY(write_file_atomic(tree_.node_layer / "usr/bin/systemctl",
+                          "#!/bin/sh\nexec /usr/bin/gpuctl sim-node-systemctl \"$@\"\n", 0755));
   }
   if (file_exists(options_.sim)) TRY(copy_tree(options_.sim, tree_.node_layer / "usr/lib/gpuop-sim"));
   return {};

@@ -13,7 +13,9 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "cluster/runtime/engine_config.h"
 #include "sim/node_tree.h"
+#include "sim/power.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -55,7 +57,8 @@ Result<> make_dev(const fs::path& dev) {
 // The root with everything mounted beneath it that comes from outside.
 Result<fs::path> mount_root(const NodeRootOptions& options) {
   fs::path root = options.folder / "root";
-  for (const char* dir : {"root", "upper", "work", "containerd"}) TRY(make_dirs(options.folder / dir));
+  const Engine engine = TRY(find_engine(options.node.runtime));
+  for (const char* dir : {"root", "upper", "work", "containers"}) TRY(make_dirs(options.folder / dir));
   std::string lower;
   for (const fs::path& layer : options.layers) lower += layer.string() + ":";
   lower += options.tree.node_layer.string() + ":" + options.tree.image.string();
@@ -63,15 +66,17 @@ Result<fs::path> mount_root(const NodeRootOptions& options) {
                      ",workdir=" + (options.folder / "work").string();
   TRY(mount_on("node", root, "overlay", MS_NODEV, data.c_str()));
   std::string images(kNodeImages + 1);
-  for (const std::string& dir : {images + "/image", images + "/driver", std::string("var/lib/containerd")}) {
+  for (const std::string& dir :
+       {images + "/image", images + "/driver", engine.state_dir.relative_path().string()}) {
     TRY(make_dirs(root / dir));
   }
   TRY(bind(options.tree.image, root / images / "image", true));
   TRY(bind(options.tree.driver_layer, root / images / "driver", true));
   // An overlay cannot be the upper layer of another: containers' layers lie on the tmpfs itself.
-  TRY(bind(options.folder / "containerd", root / "var/lib/containerd"));
+  TRY(bind(options.folder / "containers", root / engine.state_dir.relative_path()));
   TRY(mount_on("proc", root / "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
-  TRY(mount_on("run", root / "run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755"));
+  TRY(mount_on("run", root / "run", "tmpfs", MS_NOSUID | MS_NODEV,
+               (std::string("mode=755,size=") + kRunSize).c_str()));
   TRY(make_dev(root / "dev"));
   for (const auto& [from, to] : options.binds) {
     const fs::path target = root / to.relative_path();
@@ -92,6 +97,26 @@ Result<> enter(const fs::path& root) {
   return mount_on(nullptr, "/", nullptr, MS_SHARED | MS_REC);
 }
 
+// What the engine's package installs, with the imports that its version brings. From then on the files are
+// the administrator's.
+Result<> install_engine(const NodeRootOptions& options) {
+  const Engine engine = TRY(find_engine(options.node.runtime, options.node.runtime_version));
+  TRY(make_dirs(engine.config.parent_path()));
+  if (options.boots_again) return {};
+  if (engine.name == "crio") {
+    TRY(make_dirs("/etc/crio/crio.conf.d"));
+    TRY(write_file_atomic("/etc/crio/crio.conf.d/10-crio.conf",
+                          "[crio.runtime]\ndefault_runtime = \"runc\"\n\n[crio.runtime.runtimes.runc]\n"
+                          "runtime_path = \"/usr/bin/runc\"\nruntime_type = \"oci\"\n"));
+  } else if (engine.name == "containerd") {
+    TRY(make_dirs("/etc/containerd/conf.d"));
+    TRY(write_file_atomic(engine.config,
+                          std::string("version = ") + (at_least(engine.version, 2, 0) ? "3" : "2") +
+                              "\nroot = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n"));
+  }
+  return {};
+}
+
 Result<> write_files(const NodeRootOptions& options) {
   const FleetNode& node = options.node;
   std::string machine_id =
@@ -101,9 +126,6 @@ Result<> write_files(const NodeRootOptions& options) {
       {"/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n" + options.address + " " + node.name + "\n"},
       {"/etc/os-release", TRY(sim::os_release_text(node.os_id, node.os_version))},
       {"/etc/machine-id", machine_id + "\n"},
-      // What a containerd package installs, with the imports that its version brings.
-      {"/etc/containerd/config.toml",
-       "version = 3\nroot = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n"},
       {kNodeConfig, to_text(Json(JsonObject{{"fleet", to_json(Fleet{options.seed, {node}})},
                                             {"address", options.address},
                                             // Tells fleets apart from outside: STATE/nodes/NAME.
@@ -113,8 +135,9 @@ Result<> write_files(const NodeRootOptions& options) {
     TRY(make_dirs(fs::path(path).parent_path()));
     TRY(write_file_atomic(path, text));
   }
-  for (const char* dir : {"/etc/cdi", "/var/run/cdi", "/etc/containerd/conf.d", "/var/lib/kubelet",
-                          "/var/log/pods", "/etc/kubernetes", "/usr/local/nvidia", "/lib/modules"}) {
+  TRY(install_engine(options));
+  for (const char* dir : {"/etc/cdi", "/var/run/cdi", "/var/lib/kubelet", "/var/log/pods", "/etc/kubernetes",
+                          "/usr/local/nvidia", "/lib/modules"}) {
     TRY(make_dirs(dir));
   }
   return {};
@@ -134,7 +157,11 @@ Result<> build_kernel(const NodeRootOptions& options) {
   hardware.cpus = node.cpus;
   hardware.memory_mib = node.memory_mib;
   hardware.profiles = fs::path(kNodeSim) / "profiles";
+  if (options.boots_again) TRY(sim::power_cycle(kNodeKernelRoot));
   TRY(sim::build_node_tree(hardware, kNodeKernelRoot));
+  const fs::path random = fs::path(kNodeKernelRoot) / "proc/sys/kernel/random";
+  TRY(make_dirs(random));
+  TRY(write_file_atomic(random / "boot_id", random_uuid() + "\n", 0444));
   if (node.driver == DriverSource::kPreinstalled) {
     TRY(sim::preinstall_driver({node.driver_version, "/", kNodeKernelRoot, kNodeSim}));
     TRY(sim::make_device_nodes(kNodeKernelRoot, "/dev"));
@@ -147,8 +174,8 @@ Result<> build_kernel(const NodeRootOptions& options) {
 Result<> show_kernel() {
   fs::path kernel(kNodeKernelRoot);
   TRY(bind("/proc/sys", "/proc/sys", true));
-  if (file_exists(kernel / "proc/sys/kernel/osrelease")) {
-    TRY(bind(kernel / "proc/sys/kernel/osrelease", "/proc/sys/kernel/osrelease", true));
+  for (const char* fact : {"proc/sys/kernel/osrelease", "proc/sys/kernel/random/boot_id"}) {
+    if (file_exists(kernel / fact)) TRY(bind(kernel / fact, fs::path("/") / fact, true));
   }
   if (file_exists(kernel / "sys")) TRY(bind(kernel / "sys", "/sys"));
   if (file_exists(kernel / "lib/modules")) TRY(bind(kernel / "lib/modules", "/lib/modules"));

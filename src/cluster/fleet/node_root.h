@@ -20,11 +20,16 @@ struct NodeRootOptions {
   std::string image;    // reference of the operator's image
   InstallTree tree;
   fs::path folder;  // the node's, on a tmpfs
+  // The folder is that of a node which ran before: its disk is kept, what was in memory is not.
+  bool boots_again = false;
   // Further layers of the node's root, above the tree's own, the highest first.
   std::vector<fs::path> layers;
   // Paths of the machine that show on the node: from, to.
   std::vector<std::pair<fs::path, fs::path>> binds;
 };
+
+// The size of a node's /run.
+inline constexpr const char* kRunSize = "256m";
 
 // Paths on a node.
 inline constexpr const char* kNodeKernelRoot = "/.gpuop-kernel";
@@ -32,6 +37,7 @@ inline constexpr const char* kNodeImages = "/.gpuop-images";
 inline constexpr const char* kNodeSim = "/usr/lib/gpuop-sim";
 inline constexpr const char* kNodeConfig = "/etc/gpuop-sim/node.json";
 inline constexpr const char* kNodeNetwork = "/run/netns/node";
+inline constexpr const char* kNodePulls = "/etc/gpuop-sim/pulls.json";
 
 // For a process that has just been made with new mount, UTS and network namespaces, in the fleet's PID
 // namespace: builds the node's root (an overlay over the install tree, without device files), makes it this

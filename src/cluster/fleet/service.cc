@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 
@@ -102,11 +103,29 @@ void Service::start() {
   }
   pid_ = *pid;
   changed_();
+  if (auto back = std::exchange(back_, nullptr)) back();
+}
+
+void Service::hold() {
+  held_ = true;
+  timer_.reset();
+  if (pid_ > 0) ::kill(pid_, SIGKILL);
+}
+
+void Service::release(Launch launch) {
+  launch_ = std::move(launch);
+  held_ = false;
+  delay_ = RestartDelay();
+  start();
 }
 
 void Service::ended(int status) {
   Duration ran = loop_.elapsed() - started_;
   bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (held_) {
+    pid_ = 0;
+    return changed_();
+  }
   Duration wait = delay_.next(ran, clean);
   log::info("program ended", {{"role", role_},
                               {"node", node_},

@@ -49,6 +49,11 @@ class Service {
   void start();
   // The supervisor's own wait() saw it end.
   void ended(int status);
+  // Kills it; it stays down until release() starts it with a new launch.
+  void hold();
+  void release(Launch launch);
+  // Calls `back` once, when the program has been started the next time.
+  void when_started(std::function<void()> back) { back_ = std::move(back); }
 
   const std::string& role() const { return role_; }
   const std::string& node() const { return node_; }
@@ -63,6 +68,8 @@ class Service {
   RestartDelay delay_;
   pid_t pid_ = 0;
   int restarts_ = -1;
+  bool held_ = false;
+  std::function<void()> back_;
   Duration started_{};
   Handle timer_;
 };

@@ -15,72 +15,15 @@
 #include <cstdlib>
 #include <map>
 
-#include "base/inotify.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cluster/fleet/fleet_files.h"
-#include "cluster/fleet/forwarder.h"
-#include "cluster/fleet/node_root.h"
-#include "cluster/fleet/service.h"
+#include "cluster/fleet/supervisor_impl.h"
 #include "kube/config.h"
 
 namespace gpuop::cluster {
-namespace {
 
-constexpr int kApiPortOnNodes = 6443;
-
-struct Node {
-  FleetNode spec;
-  std::string address;
-  pid_t setup = 0;  // the process that builds its root
-  Fd setup_report, setup_release;
-  Handle setup_ready;
-  NodeNamespaces spaces;
-  bool is_up = false;
-  bool kubelet_started = false;
-  std::unique_ptr<Forwarder> api;
-};
-
-class Supervisor {
- public:
-  Supervisor(Loop& loop, FleetOptions options) : loop_(loop), options_(std::move(options)) {}
-  Result<> begin();
-  bool failed() const { return status_.phase == FleetStatus::Phase::kFailed; }
-
- private:
-  Result<> own_mounts();
-  Result<> start_control_plane();
-  Result<> use_cluster();
-  Result<> set_up(Node& node, std::size_t index);
-  void set_up_ended(Node& node);
-  Result<> node_is_there(Node& node);
-  Result<> start_kubelet(Node& node);
-  void api_is_there();
-  void reap();
-  void give_up(const Error& error);
-  void publish();
-  void publish_soon();
-  Service& add_service(std::string role, std::string node, Launch launch);
-  Result<int> open_log(const std::string& name);
-  std::vector<std::string> environment() const;
-  void note_limits();
-
-  Loop& loop_;
-  FleetOptions options_;
-  FleetStatus status_;
-  std::string api_host_ = "127.0.0.1";
-  int api_port_ = 0;
-  Fd api_socket_;
-  Fd kubeconfig_;  // in memory: it travels to kubelets as an open file
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Service>> services_;
-  std::vector<Fd> logs_;
-  std::unique_ptr<DirWatch> watch_;
-  Handle signals_;
-  bool publishing_ = false;
-};
-
-std::vector<std::string> Supervisor::environment() const {
+std::vector<std::string> FleetSupervisor::environment() const {
   std::vector<std::string> env{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                                "HOME=/root"};
   // Sanitizers' and logging's own.
@@ -90,7 +33,7 @@ std::vector<std::string> Supervisor::environment() const {
   return env;
 }
 
-Result<> Supervisor::own_mounts() {
+Result<> FleetSupervisor::own_mounts() {
   if (::mount(nullptr, "/", nullptr, MS_PRIVATE | MS_REC, nullptr) != 0 ||
       ::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
     return fail(errno_error("mount '/proc'", errno));
@@ -103,7 +46,7 @@ Result<> Supervisor::own_mounts() {
 }
 
 // About sixteen instances a node with a dozen operands: said before something fails in the middle.
-void Supervisor::note_limits() {
+void FleetSupervisor::note_limits() {
   constexpr std::int64_t kEach = 16;
   auto limit = read_file("/proc/sys/fs/inotify/max_user_instances");
   std::int64_t have = limit ? parse_int(trim(*limit)).value_or(0) : 0;
@@ -114,22 +57,25 @@ void Supervisor::note_limits() {
                           "fs.inotify.max_user_instances=" + std::to_string(need * 2) + "'");
 }
 
-Result<int> Supervisor::open_log(const std::string& name) {
+Result<int> FleetSupervisor::open_log(const std::string& name) {
+  for (const auto& [known, fd] : logs_) {
+    if (known == name) return fd.get();
+  }
   fs::path path = options_.state_dir / "log" / (name + ".log");
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd) return fail(errno_error("open '" + path.string() + "'", errno));
-  logs_.push_back(std::move(fd));
-  return logs_.back().get();
+  logs_.emplace_back(name, std::move(fd));
+  return logs_.back().second.get();
 }
 
-Service& Supervisor::add_service(std::string role, std::string node, Launch launch) {
-  services_.push_back(std::make_unique<Service>(loop_, std::move(role), std::move(node), std::move(launch),
-                                                [this] { publish_soon(); }));
+void FleetSupervisor::run_service(const std::string& role, const std::string& node, Launch launch) {
+  if (Service* known = service(role, node)) return known->release(std::move(launch));
+  services_.push_back(
+      std::make_unique<Service>(loop_, role, node, std::move(launch), [this] { publish_soon(); }));
   services_.back()->start();
-  return *services_.back();
 }
 
-Result<> Supervisor::begin() {
+Result<> FleetSupervisor::begin() {
   TRY(own_mounts());
   note_limits();
   signals_ = on_signals(loop_, {SIGCHLD, SIGTERM, SIGINT}, [this](int signal) {
@@ -139,16 +85,20 @@ Result<> Supervisor::begin() {
   TRY(options_.kubeconfig.empty() ? start_control_plane() : use_cluster());
   std::size_t index = 0;
   for (const FleetNode& spec : options_.fleet.nodes) {
-    nodes_.push_back(std::make_unique<Node>());
+    nodes_.push_back(std::make_unique<SimNode>());
     nodes_.back()->spec = spec;
-    TRY(set_up(*nodes_.back(), index++));
+    nodes_.back()->index = index++;
+    TRY(set_up(*nodes_.back()));
   }
+  control_ = TRY(ControlServer::create(
+      loop_, options_.state_dir,
+      [this](const Json& request, ControlServer::Reply reply) { serve(request, std::move(reply)); }));
   watch_ = TRY(DirWatch::create(loop_, options_.state_dir, [this] { api_is_there(); }));
   publish();
   return {};
 }
 
-Result<> Supervisor::start_control_plane() {
+Result<> FleetSupervisor::start_control_plane() {
   // The socket is ours: a control plane that comes back is found where the last one was.
   // One that keeps its data keeps its port, so that kubeconfigs stay good.
   std::int64_t port = 0;
@@ -165,9 +115,11 @@ Result<> Supervisor::start_control_plane() {
     launch.argv.emplace_back("--data-dir");
     launch.argv.push_back(options_.data_dir);
   }
-  add_service("control-plane", "", std::move(launch));
+  run_service("control-plane", "", std::move(launch));
   return {};
 }
+
+namespace {
 
 // host and port of "https://HOST:PORT".
 Result<std::pair<std::string, int>> host_and_port(const std::string& server) {
@@ -221,7 +173,9 @@ Result<std::string> stand_alone(const kube::Config& config) {
   return to_pretty_text(Json(std::move(out)));
 }
 
-Result<> Supervisor::use_cluster() {
+}  // namespace
+
+Result<> FleetSupervisor::use_cluster() {
   kube::Config config = TRY(kube::load_kubeconfig({options_.kubeconfig}));
   auto [host, port] = TRY(host_and_port(config.server));
   api_host_ = host;
@@ -229,9 +183,9 @@ Result<> Supervisor::use_cluster() {
   return put_file(options_.state_dir / "kubeconfig", TRY(stand_alone(config)), 0600);
 }
 
-Result<> Supervisor::set_up(Node& node, std::size_t index) {
+Result<> FleetSupervisor::set_up(SimNode& node) {
   // All of 127/8 is loopback: an address that means the node inside its namespace, and its kubelet outside.
-  node.address = "127.0." + std::to_string(1 + index / 250) + "." + std::to_string(1 + index % 250);
+  node.address = "127.0." + std::to_string(1 + node.index / 250) + "." + std::to_string(1 + node.index % 250);
   std::array<int, 2> report{}, release{};
   if (::pipe2(report.data(), O_CLOEXEC) != 0 || ::pipe2(release.data(), O_CLOEXEC) != 0) {
     return fail(errno_error("make a pipe", errno));
@@ -244,7 +198,8 @@ Result<> Supervisor::set_up(Node& node, std::size_t index) {
                        node.address,
                        options_.image,
                        InstallTree::at(options_.install_tree),
-                       options_.state_dir / "nodes" / node.spec.name};
+                       options_.state_dir / "nodes" / node.spec.name,
+                       node.boots++ > 0};
   clone_args clone{};
   clone.flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWNET;
   clone.exit_signal = SIGCHLD;
@@ -265,7 +220,7 @@ Result<> Supervisor::set_up(Node& node, std::size_t index) {
   return {};
 }
 
-void Supervisor::set_up_ended(Node& node) {
+void FleetSupervisor::set_up_ended(SimNode& node) {
   node.setup_ready.reset();
   std::array<char, 4096> buffer{};
   ssize_t n = ::read(node.setup_report.get(), buffer.data(), buffer.size());
@@ -277,11 +232,17 @@ void Supervisor::set_up_ended(Node& node) {
   }();
   node.setup_release.reset();
   node.setup_report.reset();
-  if (!there) return give_up(there.error());
+  if (!there) {
+    if (status_.phase == FleetStatus::Phase::kStarting) return give_up(there.error());
+    log::error("node does not boot", {{"node", node.spec.name}, {"why", there.error()}});
+    node.off = true;
+    for (auto& reply : std::exchange(node.waiting, {})) reply(fail(there.error()));
+    return;
+  }
   api_is_there();
 }
 
-Result<> Supervisor::node_is_there(Node& node) {
+Result<> FleetSupervisor::node_is_there(SimNode& node) {
   std::string spaces = "/proc/" + std::to_string(node.setup) + "/ns/";
   const std::pair<Fd*, const char*> wanted[] = {
       {&node.spaces.mount, "mnt"}, {&node.spaces.uts, "uts"}, {&node.spaces.network, "net"}};
@@ -289,8 +250,7 @@ Result<> Supervisor::node_is_there(Node& node) {
     fd->reset(::open((spaces + name).c_str(), O_RDONLY | O_CLOEXEC));
     if (!*fd) return fail(errno_error("keep namespaces of node '" + node.spec.name + "'", errno));
   }
-  Fd listening = TRY(listen_in_namespace(node.spaces.network.get(), "127.0.0.1", kApiPortOnNodes));
-  node.api = TRY(Forwarder::create(loop_, std::move(listening), api_host_, api_port_));
+  TRY(connect_api(node));
   node.is_up = true;
   Launch launch{.argv = {"/usr/bin/gpuctl", "sim-node-runtime", "--node", node.spec.name},
                 .env = environment(),
@@ -298,12 +258,12 @@ Result<> Supervisor::node_is_there(Node& node) {
                 .uts = node.spaces.uts.get(),
                 .network = node.spaces.network.get(),
                 .output = TRY(open_log(node.spec.name + "-runtime"))};
-  add_service("runtime", node.spec.name, std::move(launch));
+  run_service("runtime", node.spec.name, std::move(launch));
   return {};
 }
 
 // A kubelet stands outside its node's network, where the API server reaches it; its probes go inside.
-Result<> Supervisor::start_kubelet(Node& node) {
+Result<> FleetSupervisor::start_kubelet(SimNode& node) {
   Launch launch{.argv = {"/usr/bin/gpuctl", "sim-node-kubelet", "--node", node.spec.name, "--kubeconfig",
                          "/proc/self/fd/3", "--api-port", std::to_string(kApiPortOnNodes)},
                 .env = environment(),
@@ -311,12 +271,12 @@ Result<> Supervisor::start_kubelet(Node& node) {
                 .uts = node.spaces.uts.get(),
                 .output = TRY(open_log(node.spec.name + "-kubelet")),
                 .files = {{kubeconfig_.get(), 3}}};
-  add_service("kubelet", node.spec.name, std::move(launch));
+  run_service("kubelet", node.spec.name, std::move(launch));
   node.kubelet_started = true;
   return {};
 }
 
-void Supervisor::api_is_there() {
+void FleetSupervisor::api_is_there() {
   if (failed()) return;
   if (!kubeconfig_) {
     auto text = read_file(options_.state_dir / "kubeconfig");
@@ -334,6 +294,8 @@ void Supervisor::api_is_there() {
       if (auto started = start_kubelet(*node); !started) return give_up(started.error());
     }
     all = all && node->kubelet_started;
+    if (!node->kubelet_started) continue;
+    for (auto& reply : std::exchange(node->waiting, {})) reply(Json());
   }
   if (all && status_.phase == FleetStatus::Phase::kStarting) {
     status_.phase = FleetStatus::Phase::kUp;
@@ -341,16 +303,17 @@ void Supervisor::api_is_there() {
   }
 }
 
-void Supervisor::reap() {
+void FleetSupervisor::reap() {
   int status = 0;
   for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
     for (auto& service : services_) {
       if (service->pid() == pid) service->ended(status);
     }
   }
+  go_on_going_down();
 }
 
-void Supervisor::give_up(const Error& error) {
+void FleetSupervisor::give_up(const Error& error) {
   log::error("fleet failed", {{"why", error}});
   status_.phase = FleetStatus::Phase::kFailed;
   status_.error = error.text();
@@ -358,7 +321,7 @@ void Supervisor::give_up(const Error& error) {
   loop_.stop();
 }
 
-void Supervisor::publish() {
+void FleetSupervisor::publish() {
   status_.services.clear();
   for (const auto& service : services_) {
     status_.services.push_back({service->role(), service->node(), service->pid(), service->restarts()});
@@ -368,7 +331,7 @@ void Supervisor::publish() {
   }
 }
 
-void Supervisor::publish_soon() {
+void FleetSupervisor::publish_soon() {
   if (publishing_) return;
   publishing_ = true;
   loop_.post([this] {
@@ -377,11 +340,13 @@ void Supervisor::publish_soon() {
   });
 }
 
+namespace {
+
 Result<bool> supervise(const fs::path& state_dir) {
   std::string text = TRY(read_file(state_dir / "fleet.json"));
   FleetOptions options = TRY(fleet_options_from_json(TRY_IN(parse_json(text), "read fleet")));
   Loop loop;
-  Supervisor supervisor(loop, std::move(options));
+  FleetSupervisor supervisor(loop, std::move(options));
   TRY(supervisor.begin());
   loop.run();
   return !supervisor.failed();

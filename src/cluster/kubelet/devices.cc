@@ -119,7 +119,8 @@ bool DeviceManager::manages(const std::string& resource) const {
   return resources_.contains(resource);
 }
 
-void DeviceManager::admit(const Json& pod, std::function<void(Result<>)> done) {
+void DeviceManager::admit(const Json& pod, const std::set<std::string>& running,
+                          std::function<void(Result<>)> done) {
   auto admission = std::make_shared<Admission>();
   admission->pod_uid = str(kube::uid_of(pod));
   admission->done = std::move(done);
@@ -131,7 +132,9 @@ void DeviceManager::admit(const Json& pod, std::function<void(Result<>)> done) {
         const std::string name = str(limit.key());
         const auto count = kube::parse_quantity(limit.value());
         if (!manages(name) || !count || *count <= 0) continue;
-        admission->requests.push_back({str(get_string(container, {"name"})), name, *count, plain_init});
+        const std::string who = str(get_string(container, {"name"}));
+        // What runs has its devices: only the kubelet was away.
+        if (!running.contains(who)) admission->requests.push_back({who, name, *count, plain_init});
       }
     }
   }
@@ -157,16 +160,40 @@ void DeviceManager::step(std::shared_ptr<Admission> admission) {
     for (const DeviceGrant* grant : grants(admission->pod_uid, request.container)) {
       if (grant->resource == request.resource) held = grant;
     }
-    if (held == nullptr) return choose(std::move(admission));
-    const auto ids = held->flat();
-    if (static_cast<std::int64_t>(ids.size()) != request.count) {
-      return finish(admission,
-                    fail(Code::kConflict, "pod changed the number of " + request.resource + " devices"));
+    const auto ids = held != nullptr ? held->flat() : std::vector<std::string>();
+    if (held != nullptr && static_cast<std::int64_t>(ids.size()) != request.count) {
+      return finish(admission, fail(Code::kConflict,
+                                    "pod \"" + admission->pod_uid + "\" container \"" + request.container +
+                                        "\" changed request for resource \"" + request.resource + "\" from " +
+                                        std::to_string(ids.size()) + " to " + std::to_string(request.count)));
     }
+    if (auto usable = check_usable(request.resource, ids); !usable) return finish(admission, usable);
+    if (held == nullptr) return choose(std::move(admission));
     if (request.reusable) admission->reusable[request.resource] = ids;
     ++admission->next;
   }
   finish(admission, {});
+}
+
+// What the kubelet asks before it looks at numbers: after a reboot pods come before the plugin does.
+Result<> DeviceManager::check_usable(const std::string& name, const std::vector<std::string>& held) const {
+  const auto resource = resources_.find(name);
+  if (resource == resources_.end()) {
+    return fail(Code::kUnavailable, "cannot allocate unregistered device " + name);
+  }
+  std::set<std::string> healthy;
+  for (const Device& device : resource->second->devices) {
+    if (device.healthy) healthy.insert(device.id);
+  }
+  if (healthy.empty()) {
+    return fail(Code::kUnavailable, "no healthy devices present; cannot allocate unhealthy devices " + name);
+  }
+  if (!std::ranges::all_of(held, [&](const std::string& id) { return healthy.contains(id); })) {
+    return fail(
+        Code::kUnavailable,
+        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices " + name);
+  }
+  return {};
 }
 
 std::set<std::string> DeviceManager::in_use(const std::string& resource) const {

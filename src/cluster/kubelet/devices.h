@@ -97,8 +97,10 @@ class DeviceManager {
   // Whether a plugin serves, or served, the resource.
   bool manages(const std::string& resource) const;
   // Gives every container of the pod its devices, or none of them. Pods wait for one another in order. Grants
-  // that the pod holds already (a restart) are kept. The error's text is the one of UnexpectedAdmissionError.
-  void admit(const Json& pod, std::function<void(Result<>)> done);
+  // that the pod holds already are kept; a container that is not in `running` (the kubelet's first look after
+  // a reboot) gets them only when a plugin says that they are healthy. The error's text is the one of
+  // UnexpectedAdmissionError.
+  void admit(const Json& pod, const std::set<std::string>& running, std::function<void(Result<>)> done);
   void release(const std::string& pod_uid);
   // Drops the grants of every pod that is not in `pods`.
   void keep_only(const std::set<std::string>& pods);
@@ -120,6 +122,7 @@ class DeviceManager {
   void devices_came(const std::string& name, std::uint64_t generation, std::vector<Device> devices);
   void plugin_ended(const std::string& name, std::uint64_t generation, const Error& why);
   void next_admission();
+  Result<> check_usable(const std::string& resource, const std::vector<std::string>& held) const;
   void step(std::shared_ptr<Admission> admission);
   void choose(std::shared_ptr<Admission> admission);
   void allocate(const std::shared_ptr<Admission>& admission, const std::vector<std::string>& ids);

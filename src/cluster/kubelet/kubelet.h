@@ -44,6 +44,8 @@ struct KubeletOptions {
   std::filesystem::path log_dir;
   // Probes' sockets are made in this network namespace; empty: this process's own.
   std::string netns_path;
+  // What the runtime's container ids begin with in statuses.
+  std::string container_scheme = "containerd";
   // The node's address, and every pod's: pods share their node's network.
   std::string node_ip = "127.0.0.1";
   // KUBERNETES_SERVICE_HOST and _PORT of containers; an empty host leaves them out.

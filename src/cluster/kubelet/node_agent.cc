@@ -11,6 +11,7 @@ namespace {
 constexpr Duration kLeasePeriod = std::chrono::seconds(10);
 constexpr Duration kStatusPeriod = std::chrono::minutes(5);
 constexpr const char* kLeaseNamespace = "kube-node-lease";
+constexpr const char* kNotChecked = "container runtime status check may not have completed yet";
 
 std::int64_t version_of(const Json& object) {
   return parse_int(get_string(object, {"metadata", "resourceVersion"})).value_or(0);
@@ -30,8 +31,9 @@ NodeAgent::NodeAgent(KubeletContext& context, std::function<std::map<std::string
 NodeAgent::~NodeAgent() = default;
 
 NodeStatusFacts NodeAgent::facts() const {
-  return {context_.options,   runtime_version_,   port_, devices_(), ready_,
-          not_ready_message_, context_.loop.now()};
+  return {context_.options,   runtime_version_,     port_,
+          devices_(),         ready_ && !rebooted_, rebooted_ ? kNotChecked : not_ready_message_,
+          context_.loop.now()};
 }
 
 void NodeAgent::start() {
@@ -66,15 +68,29 @@ void NodeAgent::registered(const Json& node) {
   observed_version_ = version_of(node);
   fix_labels(node);
   if (!std::exchange(announced_, true)) {
-    const Json self =
-        JsonObject{{"apiVersion", "v1"},
-                   {"kind", "Node"},
-                   {"metadata", JsonObject{{"name", context_.options.node_name}, {"uid", uid_}}}};
-    context_.events.event(self, "Normal", "Starting", "Starting kubelet.");
+    context_.events.event(self(), "Normal", "Starting", "Starting kubelet.");
   }
+  note_reboot(node);
   publish_soon();
   if (!lease_timer_ && !lease_call_) renew();
   if (!heartbeat_timer_) heartbeat();
+}
+
+// A node that booted says so, and is ready only after its first look at itself.
+void NodeAgent::note_reboot(const Json& node) {
+  const std::string before = str(get_string(node, {"status", "nodeInfo", "bootID"}));
+  const std::string& now = context_.options.facts.boot_id;
+  if (before.empty() || before == now) return;
+  rebooted_ = true;
+  const std::string& name = context_.options.node_name;
+  context_.events.event(self(), "Warning", "Rebooted",
+                        "Node " + name + " has been rebooted, boot id: " + now);
+}
+
+Json NodeAgent::self() const {
+  return JsonObject{{"apiVersion", "v1"},
+                    {"kind", "Node"},
+                    {"metadata", JsonObject{{"name", context_.options.node_name}, {"uid", uid_}}}};
 }
 
 void NodeAgent::fix_labels(const Json& node) {
@@ -153,6 +169,7 @@ void NodeAgent::publish(bool heartbeat) {
         writing_ = false;
         if (answer) {
           backoff_.reset();
+          rebooted_ = false;
           if (version_of(*answer) >= observed_version_) {
             observed_version_ = version_of(*answer);
             observed_ =

@@ -29,6 +29,8 @@ class NodeAgent {
   void registered(const Json& node);
   void fix_labels(const Json& node);
   void node_changed(const std::shared_ptr<const Json>& node);
+  void note_reboot(const Json& node);
+  Json self() const;
   void publish(bool heartbeat);
   void publish_soon();
   void renew();
@@ -41,6 +43,7 @@ class NodeAgent {
   std::uint16_t port_ = 0;
   std::string runtime_version_;
   bool ready_ = true;
+  bool rebooted_ = false;  // until the node has been told so
   std::string not_ready_message_;
   bool registered_ = false, writing_ = false, soon_ = false, announced_ = false;
   std::string uid_;

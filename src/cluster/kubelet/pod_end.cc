@@ -265,7 +265,7 @@ void PodWorker::runtime_back(const std::vector<ContainerInfo>& containers, bool 
     lost.finished = context_.loop.now();
     container_changed(lost);
   }
-  if (!sandbox) sandbox_ready_ = false;
+  if (!sandbox && sandbox_ready_) lose_sandbox();
   for (const auto& container : containers_) container->start_backoff.reset();
   poke();
 }

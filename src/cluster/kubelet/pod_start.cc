@@ -39,6 +39,8 @@ bool PodWorker::should_start(const Container& container) const {
   if (container.current->state != ContainerState::kExited) return false;
   if (container.kind == ContainerKind::kSidecar) return true;
   const std::string rule = policy();
+  if (is_past(container) && !(rule == "OnFailure" && container.kind == ContainerKind::kApp))
+    return rule != "Never";
   if (container.kind == ContainerKind::kInit) return container.current->exit_code != 0 && rule != "Never";
   if (rule == "Never") return false;
   return rule == "Always" || container.current->exit_code != 0;
@@ -119,6 +121,7 @@ void PodWorker::start_image(Container& container, const Json& spec) {
 
 void PodWorker::pull(Container& container, const std::string& image) {
   event("Normal", "Pulling", "Pulling image \"" + image + "\"");
+  container.pull_began = context_.loop.elapsed();
   context_.runtime.ensure_image(image, true, safe([this, &container, image](Result<std::string> id) {
                                   image_answered(container, image, true, std::move(id));
                                 }));
@@ -129,9 +132,13 @@ void PodWorker::image_answered(Container& container, const std::string& image, b
   if (id) {
     container.image_id = *id;
     container.image_backoff.reset();
+    const std::string took = pulled ? format_go_duration(std::chrono::round<std::chrono::milliseconds>(
+                                          context_.loop.elapsed() - container.pull_began))
+                                    : "";
     event("Normal", "Pulled",
-          pulled ? "Successfully pulled image \"" + image + "\""
-                 : "Container image \"" + image + "\" already present on machine");
+          pulled
+              ? "Successfully pulled image \"" + image + "\" in " + took + " (" + took + " including waiting)"
+              : "Container image \"" + image + "\" already present on machine");
     return start_devices(container);
   }
   const std::string why = id.error().text();
@@ -262,7 +269,7 @@ void PodWorker::start_answered(Container& container, const ContainerSpec& spec, 
     }
     const std::string& text = id.error().text();
     // A runtime that lost its sandboxes makes this one again.
-    if (code == Code::kNotFound && text.find("sandbox") != std::string::npos) sandbox_ready_ = false;
+    if (code == Code::kNotFound && text.find("sandbox") != std::string::npos) lose_sandbox();
     // What is refused before the container's process is made is an error of making it.
     const bool making = (code == Code::kInvalid || code == Code::kNotFound || code == Code::kPermission) &&
                         text.find("failed to create containerd task") == std::string::npos;

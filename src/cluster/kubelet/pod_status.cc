@@ -18,10 +18,10 @@ bool exited(const ContainerFacts& c) {
 }
 // Exits that the pod's status shows as terminated: those that nothing waits to follow.
 bool shown_terminated(const ContainerFacts& c) {
-  return exited(c) && c.waiting_reason.empty();
+  return exited(c) && c.waiting_reason.empty() && !c.past;
 }
 
-Json terminated_state(const ContainerInfo& info, const std::string& message) {
+Json terminated_state(const ContainerInfo& info, const std::string& message, const std::string& scheme) {
   JsonObject out{{"exitCode", info.exit_code}};
   if (info.signal != 0) out["signal"] = info.signal;
   out["reason"] = info.reason.empty() ? (info.exit_code == 0 ? "Completed" : "Error") : info.reason;
@@ -29,7 +29,7 @@ Json terminated_state(const ContainerInfo& info, const std::string& message) {
     out["message"] = valid_utf8(text);
   out["startedAt"] = format_time(info.started);
   out["finishedAt"] = format_time(info.finished);
-  out["containerID"] = "containerd://" + info.id;
+  out["containerID"] = scheme + "://" + info.id;
   return JsonObject{{"terminated", std::move(out)}};
 }
 
@@ -39,21 +39,21 @@ Json waiting_state(std::string_view reason, const std::string& message) {
   return JsonObject{{"waiting", std::move(out)}};
 }
 
-Json current_state(const ContainerFacts& c, bool initializing) {
+Json current_state(const ContainerFacts& c, bool initializing, const std::string& scheme) {
   if (running(c)) return JsonObject{{"running", JsonObject{{"startedAt", format_time(c.current->started)}}}};
   if (!c.waiting_reason.empty()) return waiting_state(c.waiting_reason, c.waiting_message);
-  if (exited(c)) return terminated_state(*c.current, c.termination_message);
+  if (exited(c) && !c.past) return terminated_state(*c.current, c.termination_message, scheme);
   return waiting_state(initializing ? "PodInitializing" : "ContainerCreating", "");
 }
 
-Json container_status(const ContainerFacts& c, bool initializing) {
+Json container_status(const ContainerFacts& c, bool initializing, const std::string& scheme) {
   JsonObject out{{"name", c.name}};
-  out["state"] = current_state(c, initializing);
+  out["state"] = current_state(c, initializing, scheme);
   Json last = JsonObject{};
   if (exited(c) && !shown_terminated(c)) {
-    last = terminated_state(*c.current, c.termination_message);
+    last = terminated_state(*c.current, c.termination_message, scheme);
   } else if (c.last) {
-    last = terminated_state(*c.last, c.last_termination_message);
+    last = terminated_state(*c.last, c.last_termination_message, scheme);
   }
   out["lastState"] = std::move(last);
   const bool finished_init =
@@ -62,7 +62,7 @@ Json container_status(const ContainerFacts& c, bool initializing) {
   out["restartCount"] = c.current ? c.current->attempt : 0;
   out["image"] = c.image;
   out["imageID"] = c.image_id;
-  if (c.current) out["containerID"] = "containerd://" + c.current->id;
+  if (c.current) out["containerID"] = scheme + "://" + c.current->id;
   out["started"] = running(c) && c.started;
   return out;
 }
@@ -78,8 +78,8 @@ bool init_done(const ContainerFacts& c) {
 
 // Once an app container has begun, initialization is over, whatever a sidecar does then.
 bool apps_began(const PodFacts& facts) {
-  return std::ranges::any_of(facts.containers,
-                             [](const auto& c) { return c.kind == ContainerKind::kApp && c.current; });
+  return std::ranges::any_of(
+      facts.containers, [](const auto& c) { return c.kind == ContainerKind::kApp && c.current && !c.past; });
 }
 
 bool all_initialized(const PodFacts& facts) {
@@ -258,7 +258,7 @@ Json build_status(const PodFacts& facts) {
   JsonArray init, apps;
   for (const ContainerFacts& c : facts.containers) {
     const bool before = has_init_containers(facts.pod) && (initializing || c.kind != ContainerKind::kApp);
-    (c.kind == ContainerKind::kApp ? apps : init).push_back(container_status(c, before));
+    (c.kind == ContainerKind::kApp ? apps : init).push_back(container_status(c, before, facts.scheme));
   }
   if (!init.empty()) out["initContainerStatuses"] = std::move(init);
   out["containerStatuses"] = std::move(apps);

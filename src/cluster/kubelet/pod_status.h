@@ -24,6 +24,7 @@ struct ContainerFacts {
   std::string last_termination_message;
   // Why it does not run: "CrashLoopBackOff", "ErrImagePull", …; empty: nothing keeps it.
   std::string waiting_reason, waiting_message;
+  bool past = false;                    // `current` was in a sandbox that is gone; it begins anew
   bool started = false, ready = false;  // as the probes say; only of a running container
 };
 
@@ -32,6 +33,7 @@ struct PodFacts {
   const Json& observed;                    // its status as the API server has it
   std::vector<ContainerFacts> containers;  // init containers first, in the order of the spec
   std::string node_ip;
+  std::string scheme = "containerd";  // container ids begin with it
   bool sandbox_ready = false;
   bool ended = false;  // nothing runs and nothing will: a deleted or failed pod
   // Set for a pod that was refused or stopped as a whole: phase Failed.

@@ -1,6 +1,7 @@
 #include "cluster/kubelet/pod_worker.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -28,6 +29,7 @@ std::shared_ptr<PodWorker> PodWorker::create(KubeletContext& context, std::share
   std::shared_ptr<PodWorker> worker(new PodWorker(context, std::move(pod), std::move(hooks)));
   worker->sandbox_ready_ = sandbox;
   worker->adopt(adopted);
+  if (!sandbox) worker->lose_sandbox();
   worker->schedule_sync();
   return worker;
 }
@@ -75,12 +77,13 @@ void PodWorker::adopt(const std::vector<ContainerInfo>& adopted) {
     container->hook_done = true;
     for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
       for (const Json& status : get_array(observed_, {list})) {
-        if (get_string(status, {"containerID"}) != "containerd://" + container->current->id) continue;
+        if (get_string(status, {"containerID"}) !=
+            context_.options.container_scheme + "://" + container->current->id)
+          continue;
         container->was_started = get_bool(status, {"started"});
         container->was_ready = get_bool(status, {"ready"});
       }
     }
-    admitted_ = true;
     if (is_running(*container)) {
       begin_probes(*container);
     } else if (container->current->state == ContainerState::kExited) {
@@ -105,6 +108,10 @@ const Json& PodWorker::spec_of(const std::string& name) const {
 
 bool PodWorker::is_running(const Container& container) const {
   return container.current && container.current->state == ContainerState::kRunning;
+}
+
+bool PodWorker::is_past(const Container& container) const {
+  return container.current && container.current->attempt <= container.past;
 }
 
 std::string PodWorker::policy() const {
@@ -219,7 +226,11 @@ void PodWorker::sync() {
 
 void PodWorker::admit() {
   if (std::exchange(admitting_, true)) return;
-  context_.devices.admit(*pod_, safe([this](const Result<>& how) {
+  std::set<std::string> running;
+  for (const auto& container : containers_) {
+    if (is_running(*container)) running.insert(container->name);
+  }
+  context_.devices.admit(*pod_, running, safe([this](const Result<>& how) {
     admitting_ = false;
     if (ending()) {
       context_.devices.release(uid_);
@@ -263,6 +274,10 @@ void PodWorker::sync_run() {
     volumes_->start();
   }
   tell_mount_problems();
+  if (!sandbox_ready_ && !sandbox_is_worth_it()) {
+    finished_ = true;
+    return schedule_sync();
+  }
   ensure_sandbox();
   if (volumes_->ready() && sandbox_ready_) sync_containers();
 }
@@ -312,6 +327,27 @@ void PodWorker::ensure_sandbox() {
                                }));
 }
 
+// A reboot took the sandbox, or the end of the runtime's shims did: the pod begins anew, init containers
+// first.
+void PodWorker::lose_sandbox() {
+  sandbox_ready_ = false;
+  for (const auto& container : containers_) {
+    if (!container->current) continue;
+    sandbox_lost_ = true;
+    container->past = container->current->attempt;
+  }
+}
+
+// As the kubelet decides whether a pod whose sandbox is gone gets another one.
+bool PodWorker::sandbox_is_worth_it() const {
+  if (!sandbox_lost_) return true;
+  if (policy() == "Never") return false;
+  return policy() != "OnFailure" || std::ranges::any_of(containers_, [](const auto& c) {
+           return c->kind == ContainerKind::kApp &&
+                  !(c->current && c->current->state == ContainerState::kExited && c->current->exit_code == 0);
+         });
+}
+
 void PodWorker::sandbox_failed(const std::string& why) {
   if (why != told_sandbox_)
     event("Warning", "FailedCreatePodSandBox", "Failed to create pod sandbox: " + why);
@@ -325,8 +361,9 @@ void PodWorker::sandbox_failed(const std::string& why) {
 // Whether the app containers may run: init containers one after another, sidecars in between as soon as they
 // started.
 bool PodWorker::sync_inits() {
-  const bool began = std::ranges::any_of(
-      containers_, [](const auto& c) { return c->kind == ContainerKind::kApp && (c->current || c->busy); });
+  const bool began = std::ranges::any_of(containers_, [this](const auto& c) {
+    return c->kind == ContainerKind::kApp && ((c->current && !is_past(*c)) || c->busy);
+  });
   for (const auto& container : containers_) {
     if (container->kind == ContainerKind::kApp) break;
     if (container->kind == ContainerKind::kSidecar) {
@@ -337,7 +374,7 @@ bool PodWorker::sync_inits() {
     }
     if (began) continue;
     const bool done = container->current && container->current->state == ContainerState::kExited &&
-                      container->current->exit_code == 0;
+                      container->current->exit_code == 0 && !is_past(*container);
     if (done) continue;
     if (!is_running(*container)) {
       if (should_start(*container)) {
@@ -381,8 +418,17 @@ void PodWorker::sync_containers() {
 }
 
 PodFacts PodWorker::facts() const {
-  PodFacts out{*pod_,          observed_,       {},          context_.node.node_ip, sandbox_ready_, ended_,
-               failed_reason_, failed_message_, start_time_, context_.loop.now()};
+  PodFacts out{*pod_,
+               observed_,
+               {},
+               context_.node.node_ip,
+               context_.options.container_scheme,
+               sandbox_ready_,
+               ended_,
+               failed_reason_,
+               failed_message_,
+               start_time_,
+               context_.loop.now()};
   for (const auto& container : containers_) {
     ContainerFacts& c = out.containers.emplace_back();
     c.name = container->name;
@@ -395,6 +441,7 @@ PodFacts PodWorker::facts() const {
     c.last_termination_message = container->last_termination_message;
     c.waiting_reason = container->waiting_reason;
     c.waiting_message = container->waiting_message;
+    c.past = is_past(*container) && !finished_ && !ending();
     if (container->prober && is_running(*container)) {
       c.started = container->hook_done && container->prober->started();
       c.ready = container->hook_done && container->prober->ready() && !(ending() && container->stopping);

@@ -62,10 +62,12 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
     bool stopping = false;               // a stop was asked for
     std::optional<Duration> stop_grace;  // of the stop that is wanted, until the container has ended
     bool hook_done = false;              // postStart is over
+    int past = -1;                       // attempts up to this one were in a sandbox that is gone
     Time not_before{};                   // no start before
     Duration crash_delay{};              // the next delay after a crash; zero: at once
     Backoff start_backoff{std::chrono::milliseconds(250), std::chrono::seconds(10)};
     Backoff image_backoff{std::chrono::seconds(10), std::chrono::seconds(300)};
+    Duration pull_began{};
     Handle timer, hook, stop_timer;
     std::map<std::string, std::string> env;  // of the start under way
     std::vector<Handle> watches;             // of ConfigMaps and Secrets that env refers to
@@ -88,6 +90,8 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   void admit();
   void refuse(std::string reason, std::string message);
   void ensure_sandbox();
+  void lose_sandbox();
+  bool sandbox_is_worth_it() const;
   void sandbox_failed(const std::string& why);
   void watch_deadline();
   void tell_mount_problems();
@@ -134,6 +138,7 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   const Container* find(const std::string& name) const;
   const Json& spec_of(const std::string& name) const;
   bool is_running(const Container& container) const;
+  bool is_past(const Container& container) const;
   std::string policy() const;
   std::filesystem::path log_path(const std::string& container, int attempt) const;
   std::filesystem::path termination_path(const std::string& container, int attempt) const;
@@ -153,6 +158,7 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   Time start_time_{};
   bool admitted_ = false, admitting_ = false;
   bool sandbox_ready_ = false, sandbox_busy_ = false;
+  bool sandbox_lost_ = false;  // the pod had one, and containers in it
   std::string told_sandbox_;
   Backoff sandbox_backoff_{std::chrono::milliseconds(250), std::chrono::seconds(10)};
   Handle sandbox_timer_, deadline_timer_;

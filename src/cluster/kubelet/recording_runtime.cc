@@ -101,6 +101,15 @@ void RecordingRuntime::come_back(bool lose) {
   });
 }
 
+void RecordingRuntime::reboot() {
+  sandboxes_.clear();
+  for (auto& [id, container] : containers_) {
+    if (container->info.state != ContainerState::kRunning) continue;
+    end(*container, 255, 0);
+    container->info.reason = "Unknown";
+  }
+}
+
 void RecordingRuntime::version(Done<std::string> done) {
   later([this, done] {
     done(away_ ? Result<std::string>(away()) : Result<std::string>("containerd://2.1.0"));

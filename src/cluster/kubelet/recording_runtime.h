@@ -49,6 +49,8 @@ class RecordingRuntime : public Runtime {
   // The runtime's process dies and comes back: containers end with 137 when `lose` says so.
   void go_away();
   void come_back(bool lose);
+  // The node boots: containers are found as ended with 255, sandboxes are gone. Between two kubelets.
+  void reboot();
 
   void version(Done<std::string> done) override;
   void ensure_image(const std::string& image, bool pull, Done<std::string> done) override;

@@ -114,9 +114,14 @@ Result<std::vector<HostDevice>> devices_of(const ContainerSpec& spec, const Runt
   return out;
 }
 
-Result<> inject_cdi(Json& oci, const ContainerSpec& spec, const ContainerdConfig& config) {
+Result<> inject_cdi(Json& oci, const ContainerSpec& spec, const EngineConfig& config) {
   std::vector<std::string> names = TRY(requested_cdi_devices(spec));
   if (names.empty()) return {};
+  if (!config.passes_cdi) {
+    log::warn("cri-dockerd passes no CDI devices on: the container starts without them",
+              {{"container", spec.name}, {"devices", join(names, ", ")}});
+    return {};
+  }
   if (!config.enable_cdi) {
     return fail(Code::kInvalid,
                 "CDI is disabled in the containerd configuration (enable_cdi = false); devices requested: " +

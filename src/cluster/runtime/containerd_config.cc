@@ -49,16 +49,15 @@ std::string_view plugin_name(std::int64_t version) {
   return "io.containerd.cri.v1.runtime";
 }
 
-Result<std::int64_t> version_of(const Json& document, const std::string& file) {
+Result<std::int64_t> version_of(const Json& document, const std::string& file, int newest) {
   const Json* version = find(document, {"version"});
   if (!version) return 1;
   if (!version->is_int64())
     return fail(Code::kInvalid, "load '" + file + "': version: must be a whole number");
-  if (version->get_int64() < 1 || version->get_int64() > 3) {
+  if (version->get_int64() < 1 || version->get_int64() > newest) {
     return fail(Code::kInvalid,
-                "load '" + file +
-                    "': version: expected containerd config version equal to or less than `3`, got `" +
-                    std::to_string(version->get_int64()) + "`");
+                "load '" + file + "': version: expected containerd config version equal to or less than `" +
+                    std::to_string(newest) + "`, got `" + std::to_string(version->get_int64()) + "`");
   }
   return version->get_int64();
 }
@@ -89,11 +88,6 @@ RuntimeHandler handler_of(const std::string& name, const Json& table, std::vecto
 
 }  // namespace
 
-const RuntimeHandler* ContainerdConfig::handler(const std::string& name) const {
-  auto found = handlers.find(name.empty() ? default_handler : name);
-  return found == handlers.end() ? nullptr : &found->second;
-}
-
 Result<Json> parse_toml(std::string_view text, std::string_view file) {
   try {
     toml::table table = toml::parse(text, file);
@@ -108,16 +102,18 @@ Result<Json> parse_toml(std::string_view text, std::string_view file) {
   }
 }
 
-Result<ContainerdConfig> decide_containerd_config(
-    const std::vector<std::pair<std::string, Json>>& documents) {
-  ContainerdConfig config;
+Result<EngineConfig> decide_containerd_config(const std::vector<std::pair<std::string, Json>>& documents,
+                                              const std::string& containerd) {
+  EngineConfig config;
+  const bool whole_tables = !at_least(containerd, 2, 1);
   Json merged = JsonObject{};
   for (const auto& [file, document] : documents) {
     config.files.push_back(file);
-    std::int64_t version = TRY(version_of(document, file));
+    std::int64_t version = TRY(version_of(document, file, at_least(containerd, 2, 0) ? 3 : 2));
     std::string_view ours = plugin_name(version);
     for (const auto& [name, table] : get_object(document, {"plugins"})) {
       if (std::string_view(name) == ours) {
+        if (whole_tables) merged = JsonObject{};
         merge_over(merged, table);
       } else if (name == plugin_name(1) || name == plugin_name(2) || name == plugin_name(3)) {
         config.warnings.push_back("'" + file + "': plugins.\"" + str(name) +
@@ -142,7 +138,7 @@ Result<ContainerdConfig> decide_containerd_config(
                 "is '" +
                     config.default_handler + "', which no runtime has");
   }
-  config.enable_cdi = get_bool(merged, {"enable_cdi"}, true);
+  config.enable_cdi = get_bool(merged, {"enable_cdi"}, at_least(containerd, 2, 0));
   if (has(merged, {"cdi_spec_dirs"})) config.cdi_dirs = strings(merged, {"cdi_spec_dirs"});
   return config;
 }
@@ -178,12 +174,12 @@ Result<> read_with_imports(const fs::path& file, std::set<std::string>& seen,
 
 }  // namespace
 
-Result<ContainerdConfig> load_containerd_config(const fs::path& main) {
+Result<EngineConfig> load_containerd_config(const fs::path& main, const std::string& version) {
   std::vector<std::pair<std::string, Json>> documents;
-  if (!file_exists(main)) return decide_containerd_config(documents);
+  if (!file_exists(main)) return decide_containerd_config(documents, version);
   std::set<std::string> seen;
   TRY(read_with_imports(main, seen, documents));
-  return decide_containerd_config(documents);
+  return decide_containerd_config(documents, version);
 }
 
 }  // namespace gpuop::cluster

@@ -1,5 +1,6 @@
 #include "cluster/runtime/node_runtime.h"
 
+#include <fnmatch.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -35,14 +37,21 @@ void signal_process(int pid, std::uint64_t start, int signal) {
 }  // namespace
 
 Result<> NodeRuntime::Impl::open() {
-  for (const fs::path& dir : {options.state_dir / "sandboxes", options.state_dir / "containers",
-                              options.state_dir / "overlay", options.run_dir}) {
+  for (const fs::path& dir : {options.engine.state_dir / "sandboxes", options.engine.state_dir / "containers",
+                              options.engine.state_dir / "overlay", options.engine.state_dir / "images",
+                              options.engine.run_dir / "sandboxes"}) {
     TRY(make_dirs(dir));
   }
-  config = TRY(load_containerd_config(options.config));
-  for (const std::string& warning : config.warnings)
-    log::warn("containerd configuration", {{"what", warning}});
+  TRY(load());
   return recover();
+}
+
+Result<> NodeRuntime::Impl::load() {
+  EngineConfig now = TRY(load_engine_config(options.engine));
+  for (const std::string& warning : now.warnings)
+    log::warn(options.engine.name + " configuration", {{"what", warning}});
+  config = std::move(now);
+  return {};
 }
 
 void NodeRuntime::Impl::save(const Container& container) {
@@ -65,16 +74,17 @@ void NodeRuntime::Impl::save(const Sandbox& sandbox) {
 }
 
 Result<> NodeRuntime::Impl::recover() {
-  for (const std::string& name : TRY(list_dir(options.state_dir / "sandboxes"))) {
-    auto text = read_file(options.state_dir / "sandboxes" / name);
+  for (const std::string& name : TRY(list_dir(options.engine.state_dir / "sandboxes"))) {
+    auto text = read_file(options.engine.state_dir / "sandboxes" / name);
     auto json = text ? parse_json(*text) : Result<Json>(fail(text.error()));
     if (!json || !name.ends_with(".json")) continue;
     Sandbox sandbox{sandbox_from_json(*find(*json, {"spec"})), static_cast<int>(get_int(*json, {"pausePid"})),
                     static_cast<std::uint64_t>(get_int(*json, {"pauseStart"}))};
+    sandbox.dead = !file_exists(sandbox_mark(sandbox.spec.uid));
     sandboxes[sandbox.spec.uid] = std::move(sandbox);
   }
-  for (const std::string& name : TRY(list_dir(options.state_dir / "containers"))) {
-    auto text = read_file(options.state_dir / "containers" / name);
+  for (const std::string& name : TRY(list_dir(options.engine.state_dir / "containers"))) {
+    auto text = read_file(options.engine.state_dir / "containers" / name);
     auto json = text ? parse_json(*text) : Result<Json>(fail(text.error()));
     if (!json || !name.ends_with(".json")) continue;
     auto container = std::make_unique<Container>();
@@ -88,11 +98,24 @@ Result<> NodeRuntime::Impl::recover() {
     recover_container(kept);
   }
   // Folders whose record was never written, or was removed first.
-  for (const std::string& id : TRY(list_dir(options.state_dir / "overlay"))) {
+  for (const std::string& id : TRY(list_dir(options.engine.state_dir / "overlay"))) {
     if (!containers.contains(id)) clean_up(id);
   }
   std::erase_if(containers, [](const auto& entry) { return entry.second->removing; });
+  // One that died and holds nothing is nobody's.
+  std::set<std::string> holding;
+  for (const auto& [id, container] : containers) holding.insert(container->info.pod_uid);
+  std::erase_if(sandboxes, [&](const auto& entry) {
+    const bool empty = entry.second.dead && !holding.contains(entry.first);
+    if (empty) (void)remove_file(sandbox_file(entry.first));
+    return empty;
+  });
   return {};
+}
+
+Sandbox* NodeRuntime::Impl::live_sandbox(const std::string& uid) {
+  const auto found = sandboxes.find(uid);
+  return found == sandboxes.end() || found->second.dead ? nullptr : &found->second;
 }
 
 void NodeRuntime::Impl::recover_container(Container& container) {
@@ -164,13 +187,13 @@ void NodeRuntime::Impl::forget(Container& container) {
 Result<> NodeRuntime::Impl::start_pause(Sandbox& sandbox) {
   // The pause process is the first of a new PID namespace: gpuop-runc makes it so and reports its number.
   Command command{.argv = {options.launcher, "pause", "--pid-file",
-                           (options.run_dir / (sandbox.spec.uid + ".pid")).string(), "--name",
+                           (options.engine.run_dir / (sandbox.spec.uid + ".pid")).string(), "--name",
                            options.node_name + "/" + sandbox.spec.ns + "/" + sandbox.spec.name + "/"},
                   .env = program_environment()};
   auto ran = run_command(command, 10s);
   if (!ran) return fail(std::move(ran).error());
   if (!ran->ok()) return fail(Code::kUnknown, "failed to start sandbox: " + ran->err);
-  fs::path file = options.run_dir / (sandbox.spec.uid + ".pid");
+  fs::path file = options.engine.run_dir / (sandbox.spec.uid + ".pid");
   sandbox.pause_pid = static_cast<int>(parse_int(trim(TRY(read_file(file)))).value_or(0));
   (void)remove_file(file);
   sandbox.pause_start = process_start_ticks(sandbox.pause_pid);
@@ -205,18 +228,62 @@ Result<std::unique_ptr<NodeRuntime>> NodeRuntime::create(Loop& loop, NodeRuntime
 }
 
 void NodeRuntime::version(Done<std::string> done) {
-  done(impl_->options.version);
+  done(impl_->options.engine.scheme + "://" + impl_->options.engine.version);
 }
 
-void NodeRuntime::ensure_image(const std::string& image, bool, Done<std::string> done) {
-  // Present and pullable are the same here: the table is all there is.
+Result<> NodeRuntime::reload() {
+  const bool cdi = impl_->config.enable_cdi;
+  TRY(impl_->load());
+  // dockerd reads its runtimes anew, not whether it has CDI.
+  impl_->config.enable_cdi = cdi;
+  return {};
+}
+
+PullRule pull_rule(const Json& rules, const std::string& image) {
+  if (!rules.is_array()) return {};
+  for (const Json& rule : rules.get_array()) {
+    const std::string pattern = str(get_string(rule, {"image"}));
+    if (::fnmatch(pattern.c_str(), image.c_str(), 0) != 0) continue;
+    return {Duration(get_int(rule, {"delay"})), str(get_string(rule, {"error"}))};
+  }
+  return {};
+}
+
+void NodeRuntime::ensure_image(const std::string& image, bool pull, Done<std::string> done) {
   auto found = impl_->options.images.resolve(image);
   if (!found) return done(fail(std::move(found).error()));
-  done(found->id);
+  const fs::path mark = impl_->image_mark(found->id);
+  if (!pull) {
+    if (impl_->options.pulls.empty() || file_exists(mark)) return done(found->id);
+    return done(fail(Code::kNotFound, "image \"" + image + "\" is not on this node"));
+  }
+  const auto text =
+      impl_->options.pulls.empty() ? Result<std::string>("[]") : read_file(impl_->options.pulls);
+  const auto rules = parse_json(text ? *text : "[]");
+  const PullRule rule = pull_rule(rules ? *rules : Json(), image);
+  std::weak_ptr<Impl> weak = impl_;
+  auto pulled = [weak, rule, image, mark, id = found->id, done = std::move(done)] {
+    if (weak.expired()) return;
+    if (!rule.error.empty()) {
+      return done(fail(Code::kUnknown, "failed to pull and unpack image \"" + image +
+                                           "\": failed to resolve reference \"" + image +
+                                           "\": " + rule.error));
+    }
+    if (auto wrote = write_file_atomic(mark, ""); !wrote) {
+      return done(fail(std::move(wrote).error().in("failed to pull and unpack image \"" + image + "\"")));
+    }
+    done(id);
+  };
+  if (rule.delay <= Duration::zero()) return pulled();
+  const std::uint64_t number = impl_->next_exec++;
+  impl_->execs[number] = impl_->loop.after(rule.delay, [weak, number, pulled = std::move(pulled)] {
+    if (auto impl = weak.lock()) impl->execs.erase(number);
+    pulled();
+  });
 }
 
 void NodeRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
-  if (impl_->sandboxes.contains(spec.uid)) return done({});
+  if (impl_->live_sandbox(spec.uid) != nullptr) return done({});
   const RuntimeHandler* handler = impl_->config.handler(spec.runtime_handler);
   if (!handler) {
     return done(fail(Code::kNotFound, "failed to get sandbox runtime: no runtime for \"" +
@@ -224,7 +291,13 @@ void NodeRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
   }
   if (auto checked = check_container_id(spec.uid); !checked) return done(fail(std::move(checked).error()));
   Sandbox& sandbox = impl_->sandboxes[spec.uid] = Sandbox{spec, 0, 0};
-  if (auto held = impl_->hold_pid_namespace(sandbox); !held) {
+  auto held = impl_->hold_pid_namespace(sandbox);
+  if (held) {
+    auto marked = write_file_atomic(impl_->sandbox_mark(spec.uid), "");
+    if (!marked) held = fail(std::move(marked).error().in("failed to create sandbox"));
+  }
+  if (!held) {
+    impl_->end_pause(sandbox);
     impl_->sandboxes.erase(spec.uid);
     return done(fail(std::move(held).error()));
   }
@@ -245,6 +318,7 @@ void NodeRuntime::remove_sandbox(const std::string& uid, Done<void> done) {
       impl->sandboxes.erase(sandbox);
     }
     (void)remove_file(impl->sandbox_file(uid));
+    (void)remove_file(impl->sandbox_mark(uid));
     done({});
   };
   std::vector<std::string> inside;
@@ -264,18 +338,18 @@ void NodeRuntime::start_container(const ContainerSpec& spec, Done<std::string> d
     return;
   }
   auto begun = [&]() -> Result<> {
-    auto sandbox = impl_->sandboxes.find(spec.pod_uid);
-    if (sandbox == impl_->sandboxes.end()) {
+    Sandbox* sandbox = impl_->live_sandbox(spec.pod_uid);
+    if (sandbox == nullptr) {
       return fail(Code::kNotFound, "failed to find sandbox id \"" + spec.pod_uid + "\": not found");
     }
-    TRY(impl_->hold_pid_namespace(sandbox->second));
+    TRY(impl_->hold_pid_namespace(*sandbox));
     Image image = TRY(impl_->options.images.resolve(spec.image));
-    const RuntimeHandler* handler = impl_->config.handler(sandbox->second.spec.runtime_handler);
+    const RuntimeHandler* handler = impl_->config.handler(sandbox->spec.runtime_handler);
     if (!handler) {
       return fail(Code::kNotFound, "failed to get sandbox runtime: no runtime for \"" +
-                                       sandbox->second.spec.runtime_handler + "\" is configured");
+                                       sandbox->spec.runtime_handler + "\" is configured");
     }
-    TRY(impl_->prepare_bundle(spec, sandbox->second, image, *handler, id));
+    TRY(impl_->prepare_bundle(spec, *sandbox, image, *handler, id));
     auto container = std::make_unique<Container>();
     container->info = {.id = id,
                        .pod_uid = spec.pod_uid,
@@ -346,7 +420,9 @@ void NodeRuntime::list(Done<std::vector<ContainerInfo>> done) {
 
 void NodeRuntime::list_sandboxes(Done<std::vector<SandboxSpec>> done) {
   std::vector<SandboxSpec> out;
-  for (const auto& [uid, sandbox] : impl_->sandboxes) out.push_back(sandbox.spec);
+  for (const auto& [uid, sandbox] : impl_->sandboxes) {
+    if (!sandbox.dead) out.push_back(sandbox.spec);
+  }
   done(std::move(out));
 }
 

@@ -1,5 +1,5 @@
-// The runtime of one simulated node: its "containerd". Owns the node's sandboxes and containers, obeys the
-// containerd configuration and the CDI files that are on the node, and injects nothing else
+// The container engine of one simulated node. Owns the node's sandboxes and containers, obeys the engine's
+// configuration and the CDI files that are on the node, and injects nothing else
 // (container-toolkit-cdi.md §1.6, §4.3).
 //
 // What it knows is on disk. Beside every container runs a shim (launcher/shim.h) that outlives the runtime:
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/files.h"
+#include "cluster/runtime/engine_config.h"
 #include "cluster/runtime/images.h"
 #include "cluster/runtime/runtime.h"
 
@@ -17,15 +18,23 @@ namespace gpuop::cluster {
 
 // Paths are as this process sees them: on a node, beneath its root.
 struct NodeRuntimeOptions {
-  fs::path state_dir = "/var/lib/containerd";  // on a file system that can be an overlay's upper layer
-  fs::path run_dir = "/run/containerd";
-  fs::path config = "/etc/containerd/config.toml";
+  // Its folders and configuration files; the state folder is on a file system that can be an overlay's upper
+  // layer.
+  Engine engine = *find_engine("containerd");
   std::string launcher = "/usr/bin/runc";  // gpuop-runc
   std::string kernel_root;                 // tree of kernel facts; empty: containers see none
-  std::string version = "containerd://2.1.0";
-  std::string node_name;  // on the command lines of shims, for who looks at them
+  std::string node_name;                   // on the command lines of shims, for who looks at them
   ImageTable images;
+  fs::path pulls;  // how pulls go (below); absent: every image of the table is there at once
 };
+
+// How pulls of images go on a node: a list of {"image": pattern, "delay": ns, "error": text}, the first that
+// fits counts. Lenient: what is broken says nothing.
+struct PullRule {
+  Duration delay{};
+  std::string error;
+};
+PullRule pull_rule(const Json& rules, const std::string& image);
 
 class NodeRuntime : public Runtime {
  public:
@@ -34,6 +43,9 @@ class NodeRuntime : public Runtime {
   static Result<std::unique_ptr<NodeRuntime>> create(Loop& loop, NodeRuntimeOptions options);
   // Lets go: containers run on.
   ~NodeRuntime() override;
+
+  // Reads the configuration again, as an engine does that reloads in place. On an error the old one stays.
+  Result<> reload();
 
   void version(Done<std::string> done) override;
   void ensure_image(const std::string& image, bool pull, Done<std::string> done) override;

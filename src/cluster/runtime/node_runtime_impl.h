@@ -16,6 +16,7 @@ struct Sandbox {
   SandboxSpec spec;
   int pause_pid = 0;  // holds the PID namespace of a pod that shares one
   std::uint64_t pause_start = 0;
+  bool dead = false;  // what held it went with a reboot: it is to be made anew
 };
 
 struct Container {
@@ -42,6 +43,7 @@ struct NodeRuntime::Impl : std::enable_shared_from_this<NodeRuntime::Impl> {
 
   // node_runtime.cc
   Result<> open();
+  Result<> load();
   Result<> recover();
   void recover_container(Container& container);
   void save(const Container& container);
@@ -55,6 +57,7 @@ struct NodeRuntime::Impl : std::enable_shared_from_this<NodeRuntime::Impl> {
   void end_pause(const Sandbox& sandbox);
   Result<> start_pause(Sandbox& sandbox);
   Result<> hold_pid_namespace(Sandbox& sandbox);
+  Sandbox* live_sandbox(const std::string& uid);
 
   // container_start.cc
   Result<> prepare_bundle(const ContainerSpec& spec, const Sandbox& sandbox, const Image& image,
@@ -69,27 +72,33 @@ struct NodeRuntime::Impl : std::enable_shared_from_this<NodeRuntime::Impl> {
   void clean_up(const std::string& id);
 
   fs::path sandbox_file(const std::string& uid) const {
-    return options.state_dir / "sandboxes" / (uid + ".json");
+    return options.engine.state_dir / "sandboxes" / (uid + ".json");
+  }
+  // There while the sandbox is: on a file system that a reboot empties.
+  fs::path sandbox_mark(const std::string& uid) const { return options.engine.run_dir / "sandboxes" / uid; }
+  // There once the image has been pulled.
+  fs::path image_mark(const std::string& id) const {
+    return options.engine.state_dir / "images" / id.substr(id.find(':') + 1);
   }
   fs::path container_file(const std::string& id) const {
-    return options.state_dir / "containers" / (id + ".json");
+    return options.engine.state_dir / "containers" / (id + ".json");
   }
-  fs::path overlay_dir(const std::string& id) const { return options.state_dir / "overlay" / id; }
+  fs::path overlay_dir(const std::string& id) const { return options.engine.state_dir / "overlay" / id; }
   fs::path bundle_dir(const std::string& id) const {
-    return options.run_dir / "io.containerd.runtime.v2.task" / "k8s.io" / id;
+    return options.engine.run_dir / "io.containerd.runtime.v2.task" / "k8s.io" / id;
   }
-  fs::path launcher_root() const { return options.run_dir / "runc" / "k8s.io"; }
+  fs::path launcher_root() const { return options.engine.run_dir / "runc" / "k8s.io"; }
   fs::path exit_file(const std::string& id) const { return bundle_dir(id) / "exit.json"; }
   std::vector<std::string> program_environment() const;
 
   Loop& loop;
   NodeRuntimeOptions options;
-  ContainerdConfig config;
+  EngineConfig config;
   std::map<std::string, Sandbox> sandboxes;
   std::map<std::string, std::unique_ptr<Container>> containers;
   std::map<int, std::unique_ptr<Child>> pauses;
   std::function<void(const ContainerInfo&)> on_change;
-  std::map<std::uint64_t, Handle> execs;
+  std::map<std::uint64_t, Handle> execs;  // and pulls that take time
   std::uint64_t next_exec = 0;
 };
 

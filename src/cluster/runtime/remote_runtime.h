@@ -8,9 +8,6 @@
 
 namespace gpuop::cluster {
 
-// Where a runtime listens on its node.
-inline constexpr const char* kRuntimeSocket = "/run/containerd/containerd.sock";
-
 // Calls while the runtime is away, and calls under way when it goes, answer kUnavailable; every call may be
 // repeated. Waits for the socket with inotify, never by trying again and again.
 class RemoteRuntime : public Runtime {
