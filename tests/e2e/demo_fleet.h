@@ -57,12 +57,72 @@ class DemoFleet : public ::testing::Test {
     ASSERT_TRUE(wait([&] { return chain().ready(); }, 60s)) << render(chain()) << logs();
   }
 
+  // Ends it, so that another can be brought up.
+  void take_down() {
+    policies_.reset();
+    nodes_.reset();
+    pods_.reset();
+    client_.reset();
+    fleet_.reset();
+    status_ = {};
+    ended_ = false;
+  }
+
   bool wait(const std::function<bool()>& what, Duration limit) {
     loop_.run_until([&] { return ended_ || what(); }, limit);
     return !ended_ && what();
   }
   fleet::ClusterChain chain() const {
     return fleet::cluster_chain(all(*policies_), all(*nodes_), all(*pods_));
+  }
+  // What must be the same before and after: what nodes offer, and which pods look after them.
+  std::map<std::string, std::string> picture() const {
+    std::map<std::string, std::string> out;
+    for (const auto& node : chain().nodes) {
+      std::string& text = out[node.name];
+      text = node.product;
+      for (const auto& [resource, count] : node.allocatable)
+        text += " " + resource + "=" + std::to_string(count);
+    }
+    pods_->for_each([&](const auto& pod) {
+      const Json* owner = kube::controller_of(*pod);
+      if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
+      out[str(get_string(*pod, {"spec", "nodeName"}))] += " " + str(get_string(*owner, {"name"}));
+    });
+    for (auto& [name, text] : out) {
+      std::vector<std::string> words = split_fields(text);
+      std::ranges::sort(words);
+      text = join(words, " ");
+    }
+    return out;
+  }
+  // What is not settled, and what each container waits for and why.
+  std::string waiting() const {
+    std::string out;
+    pods_->for_each([&](const auto& pod) {
+      if (get_string(*pod, {"status", "phase"}) == "Succeeded") return;
+      const Json* ready = kube::condition(*pod, "Ready");
+      if (ready && get_string(*ready, {"status"}) == "True") return;
+      out += "pod " + str(get_string(*pod, {"metadata", "name"})) + " on " +
+             str(get_string(*pod, {"spec", "nodeName"})) + ": " + str(get_string(*pod, {"status", "phase"})) +
+             "\n";
+      for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
+        const Json* statuses = find(*pod, {"status", kind});
+        if (!statuses) continue;
+        for (const Json& status : statuses->as_array()) out += "  " + to_text(status) + "\n";
+      }
+    });
+    return out;
+  }
+  // Every container of every pod runs, or has done its work.
+  bool settled() const {
+    bool good = true;
+    pods_->for_each([&](const auto& pod) {
+      if (get_string(*pod, {"status", "phase"}) == "Succeeded") return;
+      const Json* ready = kube::condition(*pod, "Ready");
+      good = good && ready && get_string(*ready, {"status"}) == "True";
+    });
+    return good;
   }
   std::string logs() const {
     std::string out = "\n";

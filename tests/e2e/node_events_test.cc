@@ -1,0 +1,194 @@
+// Whatever happens to a node, its stack comes back to the state that it was in (docs/simulator.md).
+#include <cstdlib>
+#include <random>
+
+#include "cluster/fleet/control.h"
+#include "demo_fleet.h"
+
+namespace gpuop {
+namespace {
+
+constexpr const char* kOneNode =
+    "nodes: [{name: gpu, kernel: 5.15.0-1058-generic, gpus: {model: A100-SXM4-80GB, count: 2}, driver: "
+    "container}]";
+
+class node_events : public DemoFleet {
+ protected:
+  void happens(const std::vector<std::string>& words) {
+    const auto event = cluster::parse_node_event(words);
+    ASSERT_TRUE(event) << event.error().text();
+    const auto sent = cluster::send_node_event(loop_, state_, "gpu", *event);
+    ASSERT_TRUE(sent) << join(words, " ") << ": " << sent.error().text() << logs();
+  }
+  const Json& node() const {
+    static const Json kNone;
+    const auto found = nodes_->get("gpu");
+    held_ = found;
+    return found ? *found : kNone;
+  }
+  std::string boot_id() const { return str(get_string(node(), {"status", "nodeInfo", "bootID"})); }
+  std::int64_t allocatable() const {
+    return parse_int(get_string(node(), {"status", "allocatable", "nvidia.com/gpu"})).value_or(0);
+  }
+  std::int64_t restarts() const {
+    std::int64_t sum = 0;
+    pods_->for_each([&](const auto& pod) {
+      for (const Json& status : get_array(*pod, {"status", "containerStatuses"})) {
+        sum += get_int(status, {"restartCount"});
+      }
+    });
+    return sum;
+  }
+  bool whole() const { return chain().ready() && settled() && picture() == before_; }
+  void comes_back(const std::string& after, const std::function<bool()>& first = [] { return true; }) {
+    const Duration began = loop_.elapsed();
+    EXPECT_TRUE(wait([&] { return first() && whole(); }, 120s)) << "after " << after << "\n"
+                                                                << render(chain()) << logs();
+    RecordProperty(after, std::to_string((loop_.elapsed() - began) / 1ms) + " ms");
+  }
+  void boots(const std::vector<std::string>& words) {
+    const std::string was = boot_id();
+    happens(words);
+    comes_back(join(words, " "), [&] { return boot_id() != was; });
+  }
+
+  void create(const std::string& name, const std::string& spec) {
+    const Json pod = JsonObject{{"apiVersion", "v1"},
+                                {"kind", "Pod"},
+                                {"metadata", JsonObject{{"name", name}, {"namespace", "default"}}},
+                                {"spec", *parse_json(spec)}};
+    const auto made =
+        kube::await(loop_, [&](auto done) { return client_->create(kube::kPods, "default", pod, {}, done); });
+    ASSERT_TRUE(made) << made.error().message;
+  }
+  // The status of a pod of ours, as text.
+  std::string status(const std::string& name) {
+    const auto got =
+        kube::await(loop_, [&](auto done) { return client_->get(kube::kPods, "default", name, done); });
+    return got ? to_text(*gpuop::find(*got, {"status"})) : got.error().message;
+  }
+  bool says(const std::string& name, const std::string& text, Duration limit) {
+    const Duration end = loop_.elapsed() + limit;
+    for (;;) {
+      if (status(name).find(text) != std::string::npos) return true;
+      if (loop_.elapsed() > end) return false;
+      loop_.run_for(100ms);
+    }
+  }
+  void start() {
+    bring_up(kOneNode);
+    ASSERT_FALSE(HasFatalFailure());
+    ASSERT_TRUE(wait([&] { return settled(); }, 20s)) << logs();
+    before_ = picture();
+  }
+
+  std::map<std::string, std::string> before_;
+  mutable std::shared_ptr<const Json> held_;
+};
+
+TEST_F(node_events, each_ends_in_the_same_ready_state) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::int64_t calm = restarts();
+  happens({"kubelet-restart"});
+  comes_back("kubelet-restart");
+  happens({"runtime-restart"});
+  comes_back("runtime-restart");
+  EXPECT_EQ(restarts(), calm) << "containers outlive kubelet and runtime";
+  happens({"runtime-restart", "--kill-shims"});
+  comes_back("runtime-restart --kill-shims", [&] { return restarts() > calm; });
+  // What holds a GPU when the node goes down is refused when it is back: the kubelet looks before the plugin
+  // is.
+  create("holds", R"({"containers":[{"name":"c","image":")" + std::string(kImage) +
+                      R"(","command":["sleep","3600"],"resources":{"limits":{"nvidia.com/gpu":"1"}}}]})");
+  ASSERT_TRUE(says("holds", "\"phase\":\"Running\"", 20s)) << status("holds") << logs();
+  boots({"reboot"});
+  EXPECT_TRUE(says("holds", "UnexpectedAdmissionError", 20s)) << status("holds");
+  happens({"lose", "--network"});
+  happens({"return"});
+  comes_back("lose --network, return");
+  const std::string was = boot_id();
+  happens({"lose"});
+  happens({"return"});
+  comes_back("lose, return", [&] { return boot_id() != was; });
+  boots({"kernel-upgrade", "6.8.0-61-generic"});
+  EXPECT_EQ(get_string(node(), {"status", "nodeInfo", "kernelVersion"}), "6.8.0-61-generic");
+}
+
+TEST_F(node_events, a_gpu_that_is_pulled_out_is_not_offered) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  happens({"remove-gpu", "1"});
+  EXPECT_TRUE(wait([&] { return allocatable() == 1; }, 20s)) << logs();
+  EXPECT_EQ(get_string(node(), {"status", "capacity", "nvidia.com/gpu"}), "2");
+  happens({"insert-gpu", "1"});
+  boots({"reboot"});
+  EXPECT_EQ(allocatable(), 2);
+}
+
+TEST_F(node_events, a_full_run_and_a_dead_registry_are_said_plainly) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  happens({"image-pull", "--fail", "dial tcp 192.0.2.1:443: connect: connection refused"});
+  create("pulls", R"({"restartPolicy":"Never","containers":[{"name":"c","image":")" + std::string(kImage) +
+                      R"(","imagePullPolicy":"Always","command":["true"]}]})");
+  EXPECT_TRUE(says("pulls", "ImagePullBackOff", 20s)) << status("pulls");
+  EXPECT_NE(
+      status("pulls").find("Back-off pulling image \\\"" + std::string(kImage) + "\\\": ErrImagePull: "),
+      std::string::npos)
+      << status("pulls");
+  EXPECT_NE(status("pulls").find("connection refused"), std::string::npos);
+  happens({"image-pull"});
+  happens({"fill-run"});
+  create("writes", R"({"restartPolicy":"Never","containers":[{"name":"c","image":")" + std::string(kImage) +
+                       R"(","command":["true"]}]})");
+  bool said = false;
+  for (int i = 0; i < 100 && !said; ++i) {
+    loop_.run_for(100ms);
+    const auto events =
+        kube::await(loop_, [&](auto done) { return client_->list(kube::kEvents, "default", {}, done); });
+    said = events && to_text(*events).find("No space left on device") != std::string::npos;
+  }
+  EXPECT_TRUE(said) << status("writes") << logs();
+  happens({"free-run"});
+  EXPECT_TRUE(says("writes", "\"phase\":\"Succeeded\"", 30s)) << status("writes") << logs();
+  EXPECT_TRUE(says("pulls", "\"phase\":\"Succeeded\"", 30s)) << status("pulls") << logs();
+  comes_back("fill-run, free-run");
+}
+
+// `./run campaign node-events` runs twenty.
+TEST_F(node_events, any_sequence_ends_in_the_same_state) {
+  const auto number = [](const char* name, int fallback) {
+    const char* text = std::getenv(name);
+    return text != nullptr ? std::atoi(text) : fallback;
+  };
+  const int runs = number("GPUOP_NODE_EVENT_RUNS", 0);
+  if (runs == 0) GTEST_SKIP() << "a campaign: ./run campaign node-events";
+  const int first = number("GPUOP_NODE_EVENT_SEED", 1);
+  const std::vector<std::vector<std::string>> kEvents{
+      {"kubelet-restart"},   {"runtime-restart"}, {"runtime-restart", "--kill-shims"},   {"reboot"}, {"lose"},
+      {"lose", "--network"}, {"fill-run"},        {"kernel-upgrade", "6.8.0-61-generic"}};
+  for (int run = 0; run < runs; ++run) {
+    SCOPED_TRACE("seed " + std::to_string(first + run));
+    start();
+    ASSERT_FALSE(HasFatalFailure());
+    std::mt19937 random(static_cast<unsigned>(first + run));
+    std::string told;
+    for (int i = 0; i < 6; ++i) {
+      const auto& event = kEvents[random() % kEvents.size()];
+      told += join(event, " ") + "; ";
+      happens(event);
+      loop_.run_for(std::chrono::milliseconds(random() % 2000));
+      if (event[0] == "lose") happens({"return"});
+      if (event[0] == "fill-run") happens({"free-run"});
+      ASSERT_FALSE(HasFatalFailure());
+    }
+    // The longest back-off that six crashes come to.
+    EXPECT_TRUE(wait([&] { return whole(); }, 200s)) << told << "\n" << render(chain()) << logs();
+    std::printf("seed %d: %s\n", first + run, told.c_str());
+    take_down();
+  }
+}
+
+}  // namespace
+}  // namespace gpuop
