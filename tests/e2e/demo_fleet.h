@@ -147,6 +147,7 @@ class DemoFleet : public ::testing::Test {
   Loop loop_;
   cluster::FleetStatus status_;
   bool ended_ = false;
+  std::function<void(Json& policy)> adjust_;  // before it is applied
   std::unique_ptr<cluster::FleetProcess> fleet_;
   std::unique_ptr<kube::Client> client_;
   std::unique_ptr<kube::Informer> policies_, nodes_, pods_;
@@ -161,7 +162,10 @@ class DemoFleet : public ::testing::Test {
     }
     auto policy = parse_yaml(*read_file(data / "fleets/demo-policy.yaml"), "demo-policy.yaml");
     ASSERT_TRUE(policy) << policy.error().text();
-    for (auto& document : *policy) objects.push_back(std::move(document.value));
+    for (auto& document : *policy) {
+      if (adjust_ && get_string(document.value, {"kind"}) == "ClusterPolicy") adjust_(document.value);
+      objects.push_back(std::move(document.value));
+    }
     auto applied = fleet::apply_all(loop_, *client_, objects);
     ASSERT_TRUE(applied) << applied.error().text();
   }
