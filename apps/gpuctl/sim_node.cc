@@ -79,6 +79,8 @@ KubeletOptions kubelet_options(const NodeConfig& config, int api_port) {
   options.facts.cpus = node.cpus;
   options.facts.memory_bytes = node.memory_mib << 20;
   options.netns_path = kNodeNetwork;
+  options.topology_policy = parse_topology_policy(node.topology_policy).value_or(TopologyPolicy::kNone);
+  options.numa_nodes = node.numa_nodes;
   if (auto engine = find_engine(node.runtime)) options.container_scheme = engine->scheme;
   options.node_ip = config.address;
   options.http_address = config.address;

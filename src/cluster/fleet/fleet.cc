@@ -182,7 +182,8 @@ Result<> read_runtime(const Place& place, FleetNode& node) {
 
 Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models) {
   TRY(place.only({"name", "count", "os", "kernel", "runtime", "runtimeVersion", "gpus", "driver",
-                  "driverVersion", "instanceType", "numa", "cpus", "memory", "labels", "taints"}));
+                  "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus", "memory", "labels",
+                  "taints"}));
   FleetNode node;
   node.name = TRY(place.text("name", ""));
   if (!is_dns_label(node.name)) {
@@ -201,6 +202,8 @@ Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vecto
   TRY(read_gpus(place, node, models));
   node.instance_type = TRY(place.text("instanceType", ""));
   node.numa_nodes = static_cast<int>(TRY(place.number("numa", node.gpu_count > 4 ? 2 : 1, 1, 16)));
+  node.topology_policy =
+      TRY(place.choice("topologyPolicy", "none", {"none", "best-effort", "restricted", "single-numa-node"}));
   node.cpus = static_cast<int>(TRY(place.number("cpus", 8, 1, 1024)));
   if (place.has("memory")) {
     auto bytes = kube::parse_quantity(place.at("memory"));
@@ -282,6 +285,7 @@ Json to_json(const Fleet& fleet) {
                                {"driverVersion", node.driver_version},
                                {"instanceType", node.instance_type},
                                {"numa", node.numa_nodes},
+                               {"topologyPolicy", node.topology_policy},
                                {"cpus", node.cpus},
                                {"memoryMib", node.memory_mib},
                                {"labels", std::move(labels)},
@@ -311,6 +315,7 @@ Result<Fleet> fleet_from_json(const Json& json) {
     node.driver_version = text("driverVersion");
     node.instance_type = text("instanceType");
     node.numa_nodes = static_cast<int>(get_int(item, {"numa"}, 1));
+    node.topology_policy = str(get_string(item, {"topologyPolicy"}, "none"));
     node.cpus = static_cast<int>(get_int(item, {"cpus"}, 8));
     node.memory_mib = get_int(item, {"memoryMib"}, 32768);
     for (const auto& [key, value] : get_object(item, {"labels"})) node.labels[str(key)] = str(as_text(value));

@@ -14,6 +14,7 @@
 //       driverVersion: 580.95.05 # of a preinstalled one
 //       instanceType: p4de.24xlarge
 //       numa: 2
+//       topologyPolicy: best-effort   # of the kubelet; or none, restricted, single-numa-node
 //       cpus: 96
 //       memory: 1152Gi
 //       labels: {zone: a}
@@ -51,6 +52,7 @@ struct FleetNode {
   std::string driver_version;
   std::string instance_type;
   int numa_nodes = 1;
+  std::string topology_policy = "none";  // of the kubelet's topology manager
   int cpus = 8;
   std::int64_t memory_mib = 32768;
   std::map<std::string, std::string> labels;

@@ -33,6 +33,7 @@ struct DeviceManager::Admission {
   std::vector<Request> requests;
   std::size_t next = 0;
   std::map<std::string, std::vector<std::string>> reusable;  // by resource
+  std::map<std::string, std::uint64_t> nodes;  // by container: where its devices are to come from
   std::vector<std::unique_ptr<DeviceGrant>> made;
   bool cancelled = false;
   std::function<void(Result<>)> done;
@@ -168,7 +169,10 @@ void DeviceManager::step(std::shared_ptr<Admission> admission) {
                                         std::to_string(ids.size()) + " to " + std::to_string(request.count)));
     }
     if (auto usable = check_usable(request.resource, ids); !usable) return finish(admission, usable);
-    if (held == nullptr) return choose(std::move(admission));
+    if (held == nullptr) {
+      if (auto aligned = align(*admission, request.container); !aligned) return finish(admission, aligned);
+      return choose(std::move(admission));
+    }
     if (request.reusable) admission->reusable[request.resource] = ids;
     ++admission->next;
   }
@@ -209,36 +213,84 @@ std::set<std::string> DeviceManager::in_use(const std::string& resource) const {
   return out;
 }
 
+void DeviceManager::set_topology(TopologyPolicy policy, int numa_nodes) {
+  topology_ = policy;
+  numa_nodes_ = std::clamp(numa_nodes, 1, 8);
+}
+
+// Looks at all that the container asks for, once.
+Result<> DeviceManager::align(Admission& admission, const std::string& container) {
+  if (topology_ == TopologyPolicy::kNone || admission.nodes.contains(container)) return {};
+  std::vector<TopologyHints> resources;
+  for (const Request& request : admission.requests) {
+    if (request.container != container) continue;
+    const auto known = resources_.find(request.resource);
+    if (known == resources_.end()) continue;
+    const std::set<std::string> used = in_use(request.resource);
+    const auto& reusable = admission.reusable[request.resource];
+    std::set<std::string> available;
+    for (const Device& device : known->second->devices) {
+      if (device.healthy && !used.contains(device.id)) available.insert(device.id);
+    }
+    resources.push_back(device_hints(known->second->devices, available, {reusable.begin(), reusable.end()},
+                                     static_cast<std::size_t>(request.count), numa_nodes_));
+  }
+  const TopologyDecision decision = decide_topology(topology_, resources, numa_nodes_);
+  admission.nodes[container] = decision.nodes;
+  if (decision.admitted) return {};
+  return fail(Code::kBusy, "Resources cannot be allocated with Topology locality");
+}
+
+// What init containers held goes first, then what lies on the right NUMA nodes; the plugin may say which of
+// the rest it prefers.
 void DeviceManager::choose(std::shared_ptr<Admission> admission) {
   const Request& request = admission->requests[admission->next];
   const Resource& resource = *resources_[request.resource];
-  std::vector<std::string> must = admission->reusable[request.resource];
-  if (static_cast<std::int64_t>(must.size()) > request.count) must.resize(request.count);
-  const std::set<std::string> used = in_use(request.resource);
-  std::vector<std::string> available = must;
-  for (const Device& device : resource.devices) {
-    if (device.healthy && !used.contains(device.id)) available.push_back(device.id);
-  }
   const auto count = static_cast<std::size_t>(request.count);
-  if (!resource.plugin || available.size() < count) {
-    const std::size_t free = resource.plugin ? available.size() : 0;
+  std::vector<std::string> given = admission->reusable[request.resource];
+  if (given.size() > count) given.resize(count);
+  const std::set<std::string> used = in_use(request.resource);
+  const std::uint64_t nodes = admission->nodes[request.container];
+  std::vector<std::string> aligned, rest, anywhere;
+  for (const Device& device : resource.devices) {
+    if (!device.healthy || used.contains(device.id)) continue;
+    const bool inside = std::ranges::any_of(
+        device.numa, [&](std::int64_t node) { return node >= 0 && node < 64 && (nodes >> node & 1) != 0; });
+    (nodes == 0 || device.numa.empty() ? anywhere : inside ? aligned : rest).push_back(device.id);
+  }
+  rest.insert(rest.end(), anywhere.begin(), anywhere.end());
+  const std::size_t needed = count - given.size();
+  const std::size_t free = resource.plugin ? aligned.size() + rest.size() : 0;
+  if (!resource.plugin || free < needed) {
     return finish(admission,
                   fail(Code::kUnavailable, "requested number of devices unavailable for " + request.resource +
-                                               ". Requested: " + std::to_string(count) +
+                                               ". Requested: " + std::to_string(needed) +
                                                ", Available: " + std::to_string(free)));
   }
-  if (!resource.plugin->preferred_available() || must.size() == count) {
+  if (needed < aligned.size()) return prefer(admission, std::move(given), aligned);
+  given.insert(given.end(), aligned.begin(), aligned.end());
+  prefer(admission, std::move(given), rest);
+}
+
+// Fills `given` up from `pool`: what the plugin prefers first, as far as it may be had, then in order.
+void DeviceManager::prefer(const std::shared_ptr<Admission>& admission, std::vector<std::string> given,
+                           const std::vector<std::string>& pool) {
+  const Request& request = admission->requests[admission->next];
+  const auto count = static_cast<std::size_t>(request.count);
+  std::vector<std::string> available = given;
+  available.insert(available.end(), pool.begin(), pool.end());
+  const auto plugin = resources_[request.resource]->plugin;
+  if (!plugin->preferred_available() || given.size() == count) {
     available.resize(count);
     return allocate(admission, available);
   }
   std::weak_ptr<bool> alive = alive_;
-  resource.plugin->preferred(
-      available, must, static_cast<int>(count),
-      [this, alive, admission, available, must, count](Result<std::vector<std::string>> answer) {
+  plugin->preferred(
+      available, given, static_cast<int>(count),
+      [this, alive, admission, available, given, count](Result<std::vector<std::string>> answer) {
         if (alive.expired()) return;
         if (!answer) return finish(admission, fail(std::move(answer).error()));
-        // Whatever the plugin prefers is taken as far as it may be; the rest is filled in order.
-        std::vector<std::string> chosen = must;
+        std::vector<std::string> chosen = given;
         auto take = [&](const std::string& id) {
           if (chosen.size() < count && std::ranges::find(available, id) != available.end() &&
               std::ranges::find(chosen, id) == chosen.end()) {
@@ -288,7 +340,7 @@ void DeviceManager::finish(const std::shared_ptr<Admission>& admission, Result<>
     for (auto& grant : admission->made) grants_.push_back(std::move(grant));
     note_change();
   }
-  if (!how) {
+  if (!how && how.error().code() != Code::kBusy) {
     how = fail(how.error().code(), "Allocate failed due to " + how.error().text() + ", which is unexpected");
   }
   auto done = std::move(admission->done);

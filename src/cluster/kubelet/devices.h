@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/loop.h"
 #include "base/result.h"
+#include "cluster/kubelet/topology.h"
 #include "cluster/runtime/runtime.h"
 
 namespace gpuop::cluster {
@@ -89,6 +90,8 @@ class DeviceManager {
   DeviceManager(Loop& loop, std::filesystem::path checkpoint, std::function<void()> changed);
   ~DeviceManager();
 
+  // From which NUMA nodes devices come; `numa_nodes` of the machine.
+  void set_topology(TopologyPolicy policy, int numa_nodes);
   // Reads the checkpoint. A broken one is named in the log and set aside as empty, as the kubelet does.
   void load();
   // Takes the place of an earlier plugin of that resource.
@@ -99,7 +102,7 @@ class DeviceManager {
   // Gives every container of the pod its devices, or none of them. Pods wait for one another in order. Grants
   // that the pod holds already are kept; a container that is not in `running` (the kubelet's first look after
   // a reboot) gets them only when a plugin says that they are healthy. The error's text is the one of
-  // UnexpectedAdmissionError.
+  // UnexpectedAdmissionError, with code kBusy that of TopologyAffinityError.
   void admit(const Json& pod, const std::set<std::string>& running, std::function<void(Result<>)> done);
   void release(const std::string& pod_uid);
   // Drops the grants of every pod that is not in `pods`.
@@ -124,7 +127,10 @@ class DeviceManager {
   void next_admission();
   Result<> check_usable(const std::string& resource, const std::vector<std::string>& held) const;
   void step(std::shared_ptr<Admission> admission);
+  Result<> align(Admission& admission, const std::string& container);
   void choose(std::shared_ptr<Admission> admission);
+  void prefer(const std::shared_ptr<Admission>& admission, std::vector<std::string> given,
+              const std::vector<std::string>& pool);
   void allocate(const std::shared_ptr<Admission>& admission, const std::vector<std::string>& ids);
   void finish(const std::shared_ptr<Admission>& admission, Result<> how);
   std::set<std::string> in_use(const std::string& resource) const;
@@ -133,6 +139,8 @@ class DeviceManager {
 
   Loop& loop_;
   std::filesystem::path checkpoint_;
+  TopologyPolicy topology_ = TopologyPolicy::kNone;
+  int numa_nodes_ = 1;
   std::function<void()> changed_;
   std::map<std::string, std::unique_ptr<Resource>> resources_;
   std::vector<std::unique_ptr<DeviceGrant>> grants_;

@@ -87,6 +87,7 @@ struct Kubelet::Impl {
       TRY_IN(make_dirs(machine_path(options.kubelet_dir) / "device-plugins"), "make the kubelet's folder");
       TRY_IN(make_dirs(machine_path(options.kubelet_dir) / "pods"), "make the kubelet's folder");
     }
+    devices.set_topology(options.topology_policy, options.numa_nodes);
     devices.load();
     if (options.serve_devices) {
       sockets = TRY(DeviceSockets::create(

@@ -44,6 +44,9 @@ struct KubeletOptions {
   std::filesystem::path log_dir;
   // Probes' sockets are made in this network namespace; empty: this process's own.
   std::string netns_path;
+  // The topology manager's; `numa_nodes` of the machine, at most 8.
+  TopologyPolicy topology_policy = TopologyPolicy::kNone;
+  int numa_nodes = 1;
   // What the runtime's container ids begin with in statuses.
   std::string container_scheme = "containerd";
   // The node's address, and every pod's: pods share their node's network.

@@ -235,8 +235,10 @@ void PodWorker::admit() {
     if (ending()) {
       context_.devices.release(uid_);
     } else if (!how) {
-      event("Warning", "UnexpectedAdmissionError", how.error().text());
-      refuse("UnexpectedAdmissionError", "Pod was rejected: " + how.error().text());
+      const char* reason =
+          how.error().code() == Code::kBusy ? "TopologyAffinityError" : "UnexpectedAdmissionError";
+      event("Warning", reason, how.error().text());
+      refuse(reason, "Pod was rejected: " + how.error().text());
     } else {
       admitted_ = true;
       hooks_.changed();
