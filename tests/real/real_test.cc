@@ -57,15 +57,12 @@ Times follow(Loop& loop, Watch& watch, Duration limit) {
 }
 
 TEST(real, node_goes_from_its_label_to_validated) {
-  for (const char* part : {"/deploy/crds", "/deploy/manifests"}) {
-    const auto applied = kubectl({"apply", "-f", std::string(SOURCE_ROOT) + part});
-    ASSERT_EQ(applied.code, 0) << applied.err;
-    EXPECT_EQ(applied.err, "");  // no warning: the real server found nothing odd in our manifests
-    if (std::string(part) != "/deploy/crds") continue;
-    const auto there = kubectl({"wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"});
-    ASSERT_EQ(there.code, 0) << there.err;
-  }
-  const auto policy = kubectl({"apply", "-f", SOURCE_ROOT "/deploy/samples/clusterpolicy.yaml"});
+  const auto applied = kubectl({"apply", "-k", SOURCE_ROOT "/deploy"});
+  ASSERT_EQ(applied.code, 0) << applied.err;
+  EXPECT_EQ(applied.err, "");  // no warning: the real server found nothing odd in our manifests
+  const auto there = kubectl({"wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"});
+  ASSERT_EQ(there.code, 0) << there.err;
+  const auto policy = kubectl({"apply", "-k", SOURCE_ROOT "/deploy/samples"});
   ASSERT_EQ(policy.code, 0) << policy.err;
   Loop loop;
   Watch watch(loop);
@@ -177,7 +174,7 @@ TEST(real, deleted_policy_leaves_no_operand_and_no_gpu_label) {
         kubectl({"-n", ns, "wait", "--for=delete", std::string("daemonset/") + name, "--timeout=60s"});
     EXPECT_EQ(gone.code, 0) << gone.err;
   }
-  const auto removed = kubectl({"delete", "-f", SOURCE_ROOT "/deploy/manifests", "--timeout=120s"}, "", 130s);
+  const auto removed = kubectl({"delete", "-k", SOURCE_ROOT "/deploy", "--timeout=120s"}, "", 130s);
   EXPECT_EQ(removed.code, 0) << removed.err;
   const auto left = kubectl({"get", "pods", "-A"});
   EXPECT_TRUE(contains(left.err, "No resources found")) << left.out;
