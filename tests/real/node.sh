@@ -6,12 +6,12 @@
 
 cgroup_of() { echo "gpuop-real-$(printf %s "$1" | sha256sum | cut -c1-10)"; } # cgroup_of NODE-FOLDER
 
-# The machine's hierarchies: one of version 2, or one a controller.
+# The machine's hierarchies: one of version 2, or one a controller (and one of version 2 without any).
 hierarchies() {
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     echo /sys/fs/cgroup
   else
-    awk '$3 == "cgroup" { print $2 }' /proc/mounts
+    awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts
   fi
 }
 

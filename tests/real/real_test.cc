@@ -25,6 +25,12 @@ std::string gpu_pod(const std::string& name, const std::string& command) {
          "\n    command: " + command + "\n    resources: {limits: {nvidia.com/gpu: 1}}\n";
 }
 
+ExitState helm(std::vector<std::string> args) {
+  const fs::path beside = fs::path(env_or("GPUOP_KUBECTL", "/usr/bin/kubectl")).parent_path() / "helm";
+  args.insert(args.begin(), {beside.string(), "--kubeconfig", kubeconfig()});
+  return run(std::move(args), 200s);
+}
+
 std::string phase_of(const std::string& pod) {
   return std::string(get_string(get_json({"pod", pod}), {"status", "phase"}));
 }
@@ -178,6 +184,23 @@ TEST(real, deleted_policy_leaves_no_operand_and_no_gpu_label) {
   EXPECT_EQ(removed.code, 0) << removed.err;
   const auto left = kubectl({"get", "pods", "-A"});
   EXPECT_TRUE(contains(left.err, "No resources found")) << left.out;
+}
+
+TEST(real, helm_installs_a_pod_uses_its_gpu_and_helm_uninstalls) {
+  const std::string ns = kOperatorNamespace, chart = SOURCE_ROOT "/deploy/chart";
+  const auto installed = helm({"install", "gpu-operator", chart, "-n", ns, "--create-namespace", "--wait",
+                               "--timeout", "3m", "--set", "migManager.enabled=false"});
+  ASSERT_EQ(installed.code, 0) << installed.out << installed.err << kubectl({"get", "pods", "-A"}).out;
+  const auto ready = kubectl(
+      {"wait", "--for=jsonpath={.status.state}=ready", "clusterpolicy/cluster-policy", "--timeout=120s"}, "",
+      130s);
+  EXPECT_EQ(ready.code, 0) << ready.err << kubectl({"get", "pods", "-A"}).out;
+  ASSERT_EQ(kubectl({"apply", "-f", "-"}, gpu_pod("after-helm", "[vectorAdd]")).code, 0);
+  EXPECT_TRUE(ends_well("after-helm"));
+  EXPECT_EQ(kubectl({"delete", "pod", "after-helm", "--timeout=30s"}).code, 0);
+  const auto removed = helm({"uninstall", "gpu-operator", "-n", ns, "--wait", "--timeout", "2m"});
+  EXPECT_EQ(removed.code, 0) << removed.out << removed.err;
+  EXPECT_EQ(kubectl({"delete", "namespace", ns, "--timeout=60s"}).code, 0);
 }
 
 }  // namespace
