@@ -66,7 +66,7 @@ class HttpResponder {
   virtual void on_close(std::function<void()> closed) = 0;
   // Called each time that the peer took something and little or nothing is left in buffered(); for writers
   // that hold back while it is much. Never called by a responder that buffers nothing.
-  virtual void on_drain(std::function<void()> /*drained*/) {}
+  virtual void on_drain(const std::function<void()>& /*drained*/) {}
 };
 
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<HttpResponder>)>;

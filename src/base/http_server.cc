@@ -166,7 +166,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool closed() const { return closed_; }
   std::size_t buffered() const { return waiting_.size() + (writing_ ? sent_.size() : 0); }
-  void set_on_drain(std::function<void()> drained) { on_drain_ = std::move(drained); }
+  void set_on_drain(const std::function<void()>& drained) { on_drain_ = drained; }
   void set_on_close(std::function<void()> gone) {
     if (closed_) {
       server_->loop.post(std::move(gone));
@@ -433,7 +433,7 @@ class WireResponder final : public HttpResponder {
   std::size_t buffered() const override { return connection_->buffered(); }
   bool closed() const override { return connection_->closed(); }
   void on_close(std::function<void()> gone) override { connection_->set_on_close(std::move(gone)); }
-  void on_drain(std::function<void()> drained) override { connection_->set_on_drain(std::move(drained)); }
+  void on_drain(const std::function<void()>& drained) override { connection_->set_on_drain(drained); }
 
  private:
   std::shared_ptr<Connection> connection_;

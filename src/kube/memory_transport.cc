@@ -49,7 +49,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   bool closed() const { return closed_; }
   std::size_t buffered() const { return buffered_; }
-  void on_drain(std::function<void()> drained) { drained_ = std::move(drained); }
+  void on_drain(const std::function<void()>& drained) { drained_ = drained; }
   void on_close(std::function<void()> closed) {
     if (closed_ && !ended_) {
       loop_.post(std::move(closed));
@@ -114,7 +114,7 @@ class MemoryResponder : public HttpResponder {
   std::size_t buffered() const override { return call_->buffered(); }
   bool closed() const override { return call_->closed(); }
   void on_close(std::function<void()> closed) override { call_->on_close(std::move(closed)); }
-  void on_drain(std::function<void()> drained) override { call_->on_drain(std::move(drained)); }
+  void on_drain(const std::function<void()>& drained) override { call_->on_drain(drained); }
 
  private:
   void cut(const char* why) { call_->push(End{fail(Code::kUnavailable, why)}); }

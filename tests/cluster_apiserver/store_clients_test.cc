@@ -23,7 +23,7 @@ class SlowClient : public Recorder {
     most = std::max(most, waiting.size());
   }
   std::size_t buffered() const override { return waiting.size(); }
-  void on_drain(std::function<void()> drained) override { drained_ = std::move(drained); }
+  void on_drain(const std::function<void()>& drained) override { drained_ = drained; }
   void take(std::size_t bytes) {
     answer.body += waiting.substr(0, bytes);
     waiting.erase(0, bytes);

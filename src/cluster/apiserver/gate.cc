@@ -22,8 +22,8 @@ class GatedResponder final : public HttpResponder, public std::enable_shared_fro
   std::size_t buffered() const override { return waiting_bytes_ + out_->buffered(); }
   bool closed() const override { return lost_ || out_->closed(); }
   void on_close(std::function<void()> closed) override { out_->on_close(std::move(closed)); }
-  void on_drain(std::function<void()> drained) override {
-    drained_ = std::move(drained);
+  void on_drain(const std::function<void()>& drained) override {
+    drained_ = drained;
     out_->on_drain(drained_);
   }
 

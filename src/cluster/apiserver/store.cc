@@ -305,6 +305,7 @@ std::size_t Store::object_count() const {
 
 std::vector<std::string> Store::names() const {
   std::vector<std::string> all;
+  all.reserve(collections_.size());
   for (const auto& [name, in] : collections_) all.push_back(name);
   return all;
 }
