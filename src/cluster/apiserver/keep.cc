@@ -9,6 +9,8 @@ namespace gpuop::cluster::api {
 
 namespace {
 
+constexpr int kMostTurns = 16;
+
 // As the real server says what its etcd says.
 Status not_stored(const Error& why) {
   std::string text =
@@ -21,6 +23,16 @@ HttpResponse response_of(const Status& status) {
   HttpResponse response = HttpResponse::json(status.code, to_text(status.json()));
   if (status.retry_after > 0) response.headers["Retry-After"] = std::to_string(status.retry_after);
   return response;
+}
+
+// Commits after everything that is ready, and what comes while that is worked on: clients that were answered
+// together write again nearly together, and share one write to the disk again.
+void commit_when_quiet(const std::weak_ptr<Server>& server, std::uint64_t seen, int turns) {
+  auto self = server.lock();
+  if (!self) return;
+  std::uint64_t now = self->store.version();
+  if (now == seen || turns == 0) return self->commit_store();
+  self->loop.post([server, now, turns] { commit_when_quiet(server, now, turns - 1); });
 }
 
 }  // namespace
@@ -36,12 +48,8 @@ Result<> Server::open_store() {
                   .salt = options.seed}));
   // Names and identities made from now on differ from those of the last run.
   if (options.seed != 0) random = Random(options.seed + store.version() * 0x9e3779b97f4a7c15ULL);
-  store.on_pending([this] {
-    // After everything that is ready now: one write to the disk for all of it.
-    loop.post([weak = weak_from_this()] {
-      if (auto self = weak.lock()) self->commit_store();
-    });
-  });
+  store.on_pending(
+      [this] { loop.post([weak = weak_from_this()] { commit_when_quiet(weak, 0, kMostTurns); }); });
   derive();
   return {};
 }
