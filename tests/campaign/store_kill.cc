@@ -239,6 +239,7 @@ class Campaign {
     Watcher watcher;
     watcher.newest = version_;
     std::vector<std::thread> threads;
+    threads.reserve(kConnections + 1);
     for (int i = 0; i < kConnections; ++i) threads.emplace_back([&, i] { writers_[i].run(*clients[i]); });
     threads.emplace_back([&] { watcher.run(*clients[kConnections], version_); });
     // The random moment.

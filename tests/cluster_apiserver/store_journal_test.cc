@@ -125,6 +125,7 @@ TEST(store, nothing_is_said_before_it_is_on_the_disk) {
     return nullptr;
   };
   std::vector<std::shared_ptr<Recorder>> writes;
+  writes.reserve(8);
   for (int i = 0; i < 8; ++i)
     writes.push_back(api.send("POST " + std::string(kMaps), map_body("m" + std::to_string(i), "1")));
   auto read = api.send("GET " + std::string(kMaps) + "/m0");
