@@ -9,7 +9,7 @@ namespace gpuop::sim {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: sim fault --node NAME [--state-dir DIR] [--gpu N|all] FAULT\n"
+    "usage: gpuctl sim fault --node NAME [--state-dir DIR] [--gpu N|all] FAULT\n"
     "  --state-dir DIR                the fleet's folder, where several fleets run\n"
     "  xid CODE [--gi N] [--ci N]     an XID event\n"
     "  ecc single|double [COUNT]      ECC errors (double: with XID 48)\n"
@@ -54,7 +54,7 @@ Result<Arguments> parse(const std::vector<std::string>& given) {
     auto number = [&](long long low) -> Result<long long> {
       auto n = parse_int(value);
       if (n && *n >= low && *n <= kHighest) return *n;
-      return fail(Code::kInvalid, "sim fault: " + word + ": must be a whole number; got '" + value + "'");
+      return fail(Code::kInvalid, word + ": must be a whole number; got '" + value + "'");
     };
     if (word == "--node")
       a.node = value;
@@ -69,9 +69,9 @@ Result<Arguments> parse(const std::vector<std::string>& given) {
     else if (word == "--ci")
       a.ci = static_cast<std::uint32_t>(TRY(number(0)));
     else
-      return fail(Code::kInvalid, "sim fault: '" + word + "': unknown option" + did_you_mean(word, options));
+      return fail(Code::kInvalid, "'" + word + "': unknown option" + did_you_mean(word, options));
   }
-  if (a.node.empty() == a.kernel_root.empty()) return fail(Code::kInvalid, "sim fault: --node is needed");
+  if (a.node.empty() == a.kernel_root.empty()) return fail(Code::kInvalid, "--node is needed");
   return a;
 }
 
@@ -95,8 +95,9 @@ int sim_fault_main(int argc, char** argv) {
   }
   auto done = arguments ? run(*arguments) : Result<>(std::unexpected(arguments.error()));
   if (done) return 0;
-  std::fprintf(stderr, "%s\n", done.error().text().c_str());
-  if (done.error().code() == Code::kInvalid) std::fputs(kUsage, stderr);
+  std::fprintf(stderr, "gpuctl sim fault: %s\n", done.error().text().c_str());
+  // What the words say is explained by the words that there are; a board that refuses needs no lesson.
+  if (!arguments) std::fputs(kUsage, stderr);
   return done.error().code() == Code::kInvalid ? 2 : 1;
 }
 

@@ -344,9 +344,17 @@ void tell_broken(Loop& loop, kube::Client& client, const ClusterWatch& cluster, 
   std::fflush(stdout);
   std::fprintf(stderr, "gpuctl demo: %s. First broken link: %s\n", headline.c_str(),
                first_broken_link(chain).c_str());
+  for (const auto& node : chain.nodes) {
+    const auto* broken = node.first_broken();
+    if (!broken || !broken->stuck || broken->detail.find("nvcr.io/nvidia") == std::string::npos) continue;
+    std::fputs(
+        "gpuctl demo: a simulated node has no images of NVIDIA's operands: --our-images replaces them\n",
+        stderr);
+    break;
+  }
 }
 
-Result<int> run(const Arguments& arguments, bool& interrupted) {
+Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
   if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
   if (::geteuid() != 0) {
@@ -367,11 +375,6 @@ Result<int> run(const Arguments& arguments, bool& interrupted) {
       state = scratch->path() / "fleet";
     }
   }
-  Loop loop;
-  Handle signals = on_signals(loop, {SIGINT, SIGTERM, SIGHUP}, [&](int) {
-    interrupted = true;
-    loop.stop();
-  });
   Progress progress(loop);
 
   const fs::path programs = self_path().parent_path();
@@ -499,9 +502,15 @@ int demo_main(int argc, char** argv) {
     }
     return 0;
   }
+  Loop loop;
   bool interrupted = false;
-  const auto result = run(arguments, interrupted);
-  // Whatever was under way then failed for that reason alone.
+  Handle signals = on_signals(loop, {SIGINT, SIGTERM, SIGHUP}, [&](int) {
+    interrupted = true;
+    loop.stop();
+  });
+  const auto result = run(arguments, loop, interrupted);
+  // Whatever was under way then failed for that reason alone; a signal may still wait to be seen.
+  if (!result) loop.run_for(Duration::zero());
   if (interrupted) {
     std::fputs("gpuctl demo: interrupted\n", stderr);
     return 130;

@@ -85,6 +85,12 @@ Stage validated(const std::string& name, const std::string& init, const Json* va
     const Json* status = status_of(*validator, init);
     if (completed(status) || pod_ready(*validator)) {
       stage.state = StageState::kDone;
+      // What was proven once need not hold any more.
+      if (worker && !pod_ready(*worker)) {
+        stage.state = StageState::kWorking;
+        not_ready(stage, *worker);
+        if (auto fault = fault_of(*worker)) failed(stage, *worker, *fault);
+      }
       return stage;
     }
     if (status && has(*status, {"state", "running"})) stage.detail = "being validated";
@@ -157,6 +163,19 @@ void describe_driver(Stage& stage, const Json& node, const Json* driver_pod) {
   if (!major.empty()) stage.detail = std::string(major) + ", " + stage.detail;
 }
 
+// Without feature discovery's worker a node's labels are old, or it has none and its GPUs are unknown.
+std::vector<std::string> discovery_faults(const Objects& pods) {
+  std::vector<std::string> out;
+  for (const auto& pod : pods) {
+    if (kube::label(*pod, "role") != "worker" ||
+        kube::label(*pod, "app.kubernetes.io/name") != "node-feature-discovery")
+      continue;
+    if (auto fault = fault_of(*pod))
+      out.push_back("feature discovery: pod " + std::string(kube::name_of(*pod)) + ": " + fault->text);
+  }
+  return out;
+}
+
 // Operands without a stage of their own are shown where they are not ready: their policy is not either.
 std::vector<Stage> others(const Objects& pods) {
   static const std::set<std::string_view> kShown = {kValidator,
@@ -216,18 +235,8 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
     }
   }
   chain.gpu = chain.gpu || kube::label(node, "nvidia.com/gpu.present") == "true";
-  if (!chain.gpu) {
-    // Without its worker a node has no labels, and its GPUs are unknown.
-    for (const auto& pod : pods) {
-      if (kube::label(*pod, "role") != "worker" ||
-          kube::label(*pod, "app.kubernetes.io/name") != "node-feature-discovery")
-        continue;
-      if (auto fault = fault_of(*pod))
-        chain.warnings.push_back("not discovered: pod " + std::string(kube::name_of(*pod)) + ": " +
-                                 fault->text);
-    }
-    return chain;
-  }
+  chain.warnings = discovery_faults(pods);
+  if (!chain.gpu) return chain;
   const auto product = kube::label(node, "nvidia.com/gpu.product");
   if (!product.empty()) {
     chain.product = std::string(kube::label(node, "nvidia.com/gpu.count")) + " × " + std::string(product);
@@ -258,8 +267,8 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
   chain.stages.push_back(advertised(node, chain.allocatable, short_of, validator, plugin));
   const bool any = std::any_of(chain.allocatable.begin(), chain.allocatable.end(),
                                [](const auto& r) { return r.second > 0; });
-  if (any) chain.warnings = std::move(short_of);
-  if (plugin) chain.plugin_pod = kube::name_of(*plugin);
+  if (any) chain.warnings.insert(chain.warnings.end(), short_of.begin(), short_of.end());
+  if (plugin && pod_ready(*plugin)) chain.plugin_pod = kube::name_of(*plugin);
   chain.stages.push_back(operand("labels", pod_of(pods, "gpu-feature-discovery"),
                                  deploy_label(node, "gpu-feature-discovery") == "true" && validator));
   if (chain.stages.back().state == StageState::kDone && product.empty()) {

@@ -51,7 +51,7 @@ struct NodeChain {
   std::vector<Stage> stages;
   // What is wrong although the node may be ready: GPUs that are not allocatable.
   std::vector<std::string> warnings;
-  std::string plugin_pod;  // "" when there is none
+  std::string plugin_pod;  // the device plugin's, whose log tells of its GPUs; "" when none is ready
   // The first stage that is neither done nor off; nullptr when the node is ready.
   const Stage* first_broken() const;
   bool operator==(const NodeChain& other) const = default;

@@ -35,6 +35,8 @@ std::span<const kube::Resource* const> known_types() {
                                                &kube::kClusterRoleBindings,
                                                &kube::kRuntimeClasses,
                                                &kube::kClusterPolicies,
+                                               &kube::kNvidiaDrivers,
+                                               &kube::kGpuClusters,
                                                &kube::kNodeFeatureRules,
                                                &kube::kNodeFeatures,
                                                &kPriorityClasses,

@@ -35,6 +35,18 @@ TEST(fleet, node_without_gpu_has_no_stages) {
   EXPECT_TRUE(chain.stages.empty());
 }
 
+TEST(fleet, a_worker_of_feature_discovery_that_fails_is_shown_with_gpus_and_without) {
+  const auto worker = std::make_shared<const Json>(*parse_json(
+      R"({"metadata":{"name":"w","labels":{"role":"worker","app.kubernetes.io/name":"node-feature-discovery"}},
+          "status":{"containerStatuses":[{"name":"worker","state":{"waiting":{"reason":"CrashLoopBackOff"}},
+                    "lastState":{"terminated":{"exitCode":2,"message":"no such flag"}}}]}})"));
+  for (const char* labels : {R"("a":"b")", kGpuLabels}) {
+    EXPECT_EQ(chain_of(node(labels), {worker}).warnings,
+              std::vector<std::string>{
+                  "feature discovery: pod w: container worker: CrashLoopBackOff: no such flag"});
+  }
+}
+
 TEST(fleet, fresh_gpu_node_waits_for_the_operator) {
   const auto chain = chain_of(node(R"("feature.node.kubernetes.io/pci-0302_10de.present":"true")"), {});
   ASSERT_TRUE(chain.first_broken());
@@ -99,6 +111,17 @@ TEST(fleet, unhealthy_gpus_and_operands_without_a_stage_are_shown) {
   chain = chain_of(some, pods);
   EXPECT_FALSE(chain.ready);
   EXPECT_EQ(chain.first_broken()->detail, "nvidia.com/gpu: 0 of 8 allocatable");
+
+  // A plugin that was validated and now keeps ending.
+  Objects crashed = pods;
+  crashed.back() =
+      pod("nvidia-device-plugin-daemonset", R"({"containerStatuses":[{"name":"d","restartCount":4,"state":
+      {"waiting":{"reason":"CrashLoopBackOff","message":"back-off"}},"lastState":{"terminated":{"exitCode":1}}}]})");
+  chain = chain_of(some, crashed);
+  ASSERT_TRUE(chain.first_broken());
+  EXPECT_EQ(chain.first_broken()->state, StageState::kFailed);
+  EXPECT_EQ(chain.first_broken()->log, (LogRef{"nvidia-device-plugin-daemonset-x", "d", false}));
+  EXPECT_EQ(chain.plugin_pod, "");
 
   Json manager = *pod("nvidia-mig-manager", R"({"containerStatuses":[{"name":"m","state":{"waiting":
       {"reason":"RunContainerError","message":"no such program"}}}]})");
