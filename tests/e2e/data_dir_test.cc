@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/files.h"
 #include "base/inotify.h"
 #include "base/process.h"
 #include "base/text.h"
