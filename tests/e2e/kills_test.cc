@@ -3,19 +3,69 @@
 
 #include <random>
 
+#include "base/process.h"
+#include "base/time.h"
 #include "demo_fleet.h"
 
 namespace gpuop {
 namespace {
 
-class e2e : public DemoFleet {};
+class e2e : public DemoFleet {
+ protected:
+  // The longest back-off that a container is in.
+  Duration longest_backoff() const {
+    Duration longest{0};
+    pods_->for_each([&](const auto& pod) {
+      for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
+        for (const Json& status : get_array(*pod, {"status", kind})) {
+          // "back-off 40s restarting …"
+          const auto words = split_fields(str(get_string(status, {"state", "waiting", "message"})));
+          if (words.size() < 2 || words[0] != "back-off") continue;
+          longest = std::max(longest, parse_go_duration(words[1]).value_or(Duration(0)));
+        }
+      }
+    });
+    return longest;
+  }
+  // Containers that were not killed but failed, with their last words: an operand that waits by ending waits
+  // out the back-off.
+  std::string ended_by_themselves() {
+    std::string out;
+    pods_->for_each([&](const auto& pod) {
+      for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
+        for (const Json& status : get_array(*pod, {"status", kind})) {
+          const Json* code = find(status, {"lastState", "terminated", "exitCode"});
+          if (code && *code == 1) out += last_words(*pod, str(get_string(status, {"name"})));
+        }
+      }
+    });
+    return out;
+  }
+  // The ends of a container's logs.
+  std::string last_words(const Json& pod, const std::string& container) {
+    const std::string node = str(get_string(pod, {"spec", "nodeName"}));
+    const std::string name = str(kube::name_of(pod));
+    const fs::path folder = root_of(node) / "var/log/pods" /
+                            (str(kube::namespace_of(pod)) + "_" + name + "_" + str(kube::uid_of(pod))) /
+                            container;
+    std::string out = node + " " + name + "/" + container + " ended by itself\n";
+    for (const std::string& file : list_dir(folder).value_or(std::vector<std::string>{})) {
+      const std::string text = read_file(folder / file).value_or("");
+      out += "  " + file + ": " + text.substr(text.size() > 600 ? text.size() - 600 : 0);
+    }
+    return out;
+  }
+};
 
 TEST_F(e2e, fifty_kills_end_in_the_same_ready_state) {
   bring_up();
   ASSERT_FALSE(HasFatalFailure());
   ASSERT_TRUE(wait([&] { return settled(); }, 20s));
   const auto before = picture();
-  std::mt19937 random(20260729);
+  // Another seed finds other moments: GPUOP_KILLS_SEED=7 ./run test e2e.fifty
+  const auto seed = static_cast<unsigned>(parse_int(env_or("GPUOP_KILLS_SEED", "20260729")).value_or(0));
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
   std::map<std::string, int> killed;
   for (int i = 0; i < 50; ++i) {
     auto processes = cluster::list_fleet_processes(state_);
@@ -32,8 +82,14 @@ TEST_F(e2e, fifty_kills_end_in_the_same_ready_state) {
   EXPECT_GT(killed["container"], 0);
   EXPECT_GT(killed["shim"], 0);
   EXPECT_GT(killed["runtime"] + killed["kubelet"], 0);
-  EXPECT_TRUE(wait([&] { return chain().ready() && settled() && picture() == before; }, 400s))
-      << render(chain()) << waiting() << logs();
+  // A container that was hit n times waits 10 s * 2^(n-2), as under any kubelet: on a slow machine the kills
+  // take longer, and the same container is hit more often. That much is waited for and no more: an operand
+  // that ends by itself because another is away would double its own wait, and must not.
+  auto done = [&] { return chain().ready() && settled() && picture() == before; };
+  loop_.run_for(1s);  // by then the last deaths are known
+  if (wait(done, 10s)) return;
+  EXPECT_TRUE(wait(done, 60s + longest_backoff()))
+      << render(chain()) << waiting() << ended_by_themselves() << logs();
 }
 
 // The runtime injects what CDI files say and nothing else.
