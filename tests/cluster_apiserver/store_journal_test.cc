@@ -291,6 +291,28 @@ TEST(store, crashes_lose_nothing) {
   }
 }
 
+// Found by the campaign: a cluster must not start without its namespaces because their write was undone.
+TEST(store, a_disk_that_fails_at_the_first_start_is_not_passed_over) {
+  auto files = std::make_shared<CrashFiles>();
+  Error bad(Code::kIo, "write '/data/log-00000001': Input/output error");
+  int syncs = 0;
+  // The log's header is written; the first commit is not; the next try works.
+  files->fault = [&](std::string_view operation) -> const Error* {
+    return operation == "sync" && ++syncs == 2 ? &bad : nullptr;
+  };
+  auto loop = Loop::make_virtual(start_time());
+  ApiServerOptions options;
+  options.seed = 7;
+  options.files = files;
+  options.ahead_bytes = 0;
+  auto server = ApiServer::open(*loop, options);
+  ASSERT_FALSE(server);
+  EXPECT_TRUE(server.error().text().starts_with("open store: the disk failed")) << server.error().text();
+  server = ApiServer::open(*loop, options);
+  ASSERT_TRUE(server) << server.error().text();
+  EXPECT_GT((*server)->object_count(), 4u);
+}
+
 // The run above can fail: a disk that says it has what it has not loses something.
 TEST(store, a_disk_that_lies_is_found_out) {
   int found = 0;

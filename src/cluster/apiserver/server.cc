@@ -432,9 +432,17 @@ ApiServer::ApiServer(Loop& loop, ApiServerOptions options)
 }
 Result<std::unique_ptr<ApiServer>> ApiServer::open(Loop& loop, ApiServerOptions options) {
   std::unique_ptr<Impl> impl(new Impl{std::make_shared<api::Server>(loop, std::move(options))});
-  TRY(impl->server->open_store());
-  impl->server->start();
-  TRY(impl->server->store.writable());
+  api::Server& server = *impl->server;
+  TRY(server.open_store());
+  server.bootstrap();
+  const std::uint64_t made = server.store.version();
+  server.commit_store();
+  TRY(server.store.writable());
+  // The disk failed and works again: what was made is undone, and a cluster without it is none.
+  if (server.store.version() != made)
+    return fail(Code::kUnavailable,
+                "open store: the disk failed for a moment while the first objects were written; "
+                "start again");
   return std::unique_ptr<ApiServer>(new ApiServer(std::move(impl)));
 }
 ApiServer::ApiServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
