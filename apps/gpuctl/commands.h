@@ -22,6 +22,7 @@ std::filesystem::path default_state_dir();
 
 int demo_main(int argc, char** argv);
 int sim_main(int argc, char** argv);
+int sim_run_main(int argc, char** argv);  // of sim
 int status_main(int argc, char** argv);
 int preflight_main(int argc, char** argv);
 // `gpuctl sim node …`.

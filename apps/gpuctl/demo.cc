@@ -27,11 +27,12 @@
 #include "kube/object.h"
 #include "policy/cluster_policy.h"
 #include "sim/profile.h"
+#include "sim_input.h"
 
 namespace gpuop {
 namespace {
 
-constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION;
+constexpr const char* kImage = kOwnImage;
 constexpr const char* kNamespace = "gpu-operator";
 
 struct Arguments {
@@ -41,96 +42,6 @@ struct Arguments {
 
 double seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
-}
-
-// Images of upstream's registry become ours, but the driver's, which comes from NVIDIA. What our image cannot
-// do is switched off, and said: a demo that waits for it would wait in vain. `programs`: the names that our
-// image has.
-void use_our_images(Json& policy, const policy::ClusterPolicySpec& spec,
-                    const std::set<std::string>& programs, std::vector<std::string>& notes) {
-  const auto ours = [](Json& block) {
-    set(block, {"repository"}, "ghcr.io/gpu-operator");
-    set(block, {"image"}, "gpu-operator");
-    set(block, {"version"}, GPUOP_VERSION);
-  };
-  for (std::string_view name : {"validator", "toolkit", "devicePlugin", "gfd", "dcgmExporter", "migManager",
-                                "nodeStatusExporter", "dcgm"}) {
-    Json* block = find_mutable(policy, {"spec", name});
-    if (block && get_string(*block, {"repository"}).starts_with("nvcr.io/nvidia")) ours(*block);
-  }
-  Json* manager = find_mutable(policy, {"spec", "driver", "manager"});
-  if (manager && get_string(*manager, {"repository"}).starts_with("nvcr.io/nvidia")) ours(*manager);
-
-  struct Program {
-    const char *field, *state, *name;
-    bool wanted;
-  };
-  for (const Program& program :
-       {Program{"migManager", "state-mig-manager", "nvidia-mig-manager", spec.mig_manager.enabled},
-        Program{"dcgm", "state-dcgm", "nv-hostengine", spec.dcgm.enabled}}) {
-    const auto repository = get_string(policy, {"spec", program.field, "repository"});
-    const bool elsewhere = !repository.empty() && repository != "ghcr.io/gpu-operator";
-    if (!program.wanted || elsewhere || programs.contains(program.name)) continue;
-    set(policy, {"spec", program.field, "enabled"}, false);
-    notes.push_back("spec." + std::string(program.field) + ".enabled is switched off (" + program.state +
-                    "): our image has no " + program.name);
-  }
-  if (spec.cdi.nri_plugin_enabled) {
-    set(policy, {"spec", "cdi", "nriPluginEnabled"}, false);
-    notes.emplace_back(
-        "spec.cdi.nriPluginEnabled is switched off (state-container-toolkit): our toolkit does not inject "
-        "through NRI; "
-        "the RuntimeClasses do its work");
-  }
-}
-
-// The names that operands of our image can be called by.
-Result<std::set<std::string>> our_programs() {
-  const std::string program = (self_path().parent_path() / "gpu-node").string();
-  const ExitState state = TRY(run_command(Command{{program, "--names"}, {}}, 10s));
-  if (!state.ok())
-    return fail(Code::kUnknown, "run '" + program + " --names': " + std::string(trim(state.err)));
-  const auto names = split_fields(state.out);
-  return std::set<std::string>(names.begin(), names.end());
-}
-
-struct Input {
-  cluster::Fleet fleet;
-  std::vector<Json> objects;  // everything that is applied, the policy last
-  std::string policy_name;
-  std::vector<std::string> changed;  // what --our-images changed beside images
-};
-
-// Reads and checks everything before anything is started.
-Result<Input> read_input(const Arguments& arguments) {
-  const fs::path data = TRY(data_dir());
-  Input input;
-  const fs::path fleet_file = arguments.fleet.empty() ? data / "fleets/demo.yaml" : fs::path(arguments.fleet);
-  const auto models = TRY(sim::profile_models(data / "profiles"));
-  input.fleet = TRY(cluster::parse_fleet(TRY(read_file(fleet_file)), fleet_file.string(), models));
-  for (const char* part : {"deploy/chart/crds", "deploy/manifests"}) {
-    for (auto& object : TRY(fleet::load_manifests(data / part))) input.objects.push_back(std::move(object));
-  }
-  const fs::path policy_file =
-      arguments.policy.empty() ? data / "fleets/demo-policy.yaml" : fs::path(arguments.policy);
-  for (auto& document : TRY(parse_yaml(TRY(read_file(policy_file)), policy_file.string()))) {
-    TRY_IN(fleet::check_identity(document.value), "read '" + policy_file.string() + "'");
-    if (get_string(document.value, {"kind"}) == "ClusterPolicy") {
-      const auto parsed =
-          TRY_IN(policy::parse_cluster_policy(document.value), "read '" + policy_file.string() + "'");
-      TRY_IN(policy::check(parsed.spec), "read '" + policy_file.string() + "'");
-      for (const auto& note : parsed.notes)
-        std::fprintf(stderr, "gpuctl demo: %s: %s\n", policy_file.c_str(), note.text.c_str());
-      if (arguments.our_images)
-        use_our_images(document.value, parsed.spec, TRY(our_programs()), input.changed);
-      input.policy_name = parsed.name;
-    }
-    input.objects.push_back(std::move(document.value));
-  }
-  if (input.policy_name.empty()) {
-    return fail(Code::kInvalid, "read '" + policy_file.string() + "': holds no object of kind ClusterPolicy");
-  }
-  return input;
 }
 
 // Says what changes, as it changes.
@@ -200,22 +111,6 @@ class Progress {
   std::map<std::string, std::string> shown_;
   std::string policy_;
 };
-
-std::string first_broken_link(const fleet::ClusterChain& chain) {
-  for (const auto& node : chain.nodes) {
-    const auto* broken = node.gpu ? node.first_broken() : nullptr;
-    if (broken) {
-      return "node " + node.name + ", stage " + broken->name + ": " +
-             (broken->detail.empty() ? std::string("not finished") : broken->detail);
-    }
-  }
-  const bool any =
-      std::any_of(chain.nodes.begin(), chain.nodes.end(), [](const auto& node) { return node.gpu; });
-  if (!any) return "no node was recognized as having NVIDIA GPUs";
-  return "ClusterPolicy " + chain.policy + " is " +
-         (chain.policy_state.empty() ? "not seen by the operator" : chain.policy_state) +
-         (chain.message.empty() ? "" : ": " + chain.message);
-}
 
 Result<std::string> pod_log(Loop& loop, kube::Client& client, const std::string& name) {
   HttpRequest request;
@@ -361,7 +256,12 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
     return fail(Code::kPermission,
                 "a simulated node needs namespaces and mounts of its own: run this as root");
   }
-  Input input = TRY(read_input(arguments));
+  SimInput input =
+      TRY(read_sim_input(arguments.fleet, arguments.policy, arguments.our_images, "gpuctl demo"));
+  if (input.fleet.any_hollow()) {
+    return fail(Code::kUnsupported,
+                "the fleet has hollow nodes, and a demo's nodes have processes; use gpuctl sim run");
+  }
   for (const auto& change : input.changed)
     std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
   if (!arguments.data_dir.empty()) TRY(check_data_dir(arguments.data_dir));
@@ -438,9 +338,17 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   if (interrupted) return 130;
   int code = 0;
   if (!all_ready()) {
+<<<<<<< HEAD
     tell_broken(loop, *client, cluster,
                 hopeless.certain() ? "will not get ready: " + hopeless.why()
                                    : "not ready after " + format_go_duration(limit));
+=======
+    const auto chain = cluster.chain();
+    std::printf("\n%s\n", fleet::render(chain).c_str());
+    std::fflush(stdout);
+    std::fprintf(stderr, "gpuctl demo: not ready after %s. First broken link: %s\n",
+                 format_go_duration(limit).c_str(), fleet::first_broken_link(chain).c_str());
+>>>>>>> 3494fbf (Hollow fleets: nodes without processes, faults as text files, replay on a virtual clock)
     code = 1;
   } else {
     const bool good = TRY(run_pods(loop, *client, cluster, 30s, interrupted));

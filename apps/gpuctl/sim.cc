@@ -1,4 +1,4 @@
-// gpuctl sim: what can be done to the hardware of simulated nodes while they run.
+// gpuctl sim: hollow fleets on a virtual clock, and faults of the hardware of simulated nodes that run.
 #include "sim/faults.h"
 
 #include <cstdio>
@@ -13,16 +13,30 @@ int sim_main(int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
   if (word == "fault") return sim::sim_fault_main(argc - 1, argv + 1);
   if (word == "node") return sim_node_event_main(argc - 1, argv + 1);
+  if (word == "run") {
+    std::string name = "gpuctl sim run";
+    argv[1] = name.data();
+    return sim_run_main(argc - 1, argv + 1);
+  }
   if (word == "--help" || word == "-h") {
     std::puts(
-        "usage: gpuctl sim fault --node NODE --gpu INDEX FAULT…\n"
-        "       gpuctl sim node NODE EVENT…\n\n"
-        "Make a GPU of a simulated node fail or recover: gpuctl sim fault --help\n"
+        "usage: gpuctl sim run FLEET [--policy FILE] [--faults FILE] [--seed N] [--until ready|stable]
+"
+        "       gpuctl sim fault --node NODE --gpu INDEX FAULT…
+"
+        "       gpuctl sim node NODE EVENT…
+
+"
+        "Run a hollow fleet on a virtual clock, under faults: gpuctl sim run --help
+"
+        "Make a GPU of a simulated node fail or recover: gpuctl sim fault --help
+"
         "Make something happen to a node (reboot, kubelet restart, loss, …): gpuctl sim node --help");
     return 0;
   }
-  const std::vector<std::string> known{"fault", "node"};
-  std::fprintf(stderr, "gpuctl sim: unknown command '%s'%s; there are fault and node\n", word.c_str(),
+  const std::vector<std::string> known{"fault", "node", "run"};
+  std::fprintf(stderr, "gpuctl sim: unknown command '%s'%s; there are run, fault and node
+", word.c_str(),
                did_you_mean(word, known).c_str());
   return 2;
 }

@@ -46,6 +46,7 @@ struct Loop::Impl {
   virtual ~Impl() { *alive = false; }
   virtual Time now() const = 0;
   virtual Duration elapsed() const = 0;
+  virtual void jump(Duration by) = 0;
   virtual void post(std::function<void()> work) = 0;
   virtual void rearm() = 0;
   virtual void run(const std::function<bool()>* done, std::optional<Duration> deadline) = 0;
@@ -75,6 +76,10 @@ struct RealLoop final : Loop::Impl {
 
   Time now() const override { return std::chrono::system_clock::now(); }
   Duration elapsed() const override { return monotonic_now(); }
+  void jump(Duration) override {
+    std::fputs("only a virtual loop's clock can be moved\n", stderr);
+    std::abort();
+  }
   void post(std::function<void()> work) override { asio::post(context, std::move(work)); }
 
   void rearm() override {
@@ -124,6 +129,7 @@ struct VirtualLoop final : Loop::Impl {
 
   Time now() const override { return start + at; }
   Duration elapsed() const override { return at; }
+  void jump(Duration by) override { start += by; }
 
   void post(std::function<void()> work) override {
     if (std::this_thread::get_id() != owner) {
@@ -223,6 +229,9 @@ Time Loop::now() const {
 }
 Duration Loop::elapsed() const {
   return impl_->elapsed();
+}
+void Loop::jump(Duration by) {
+  impl_->jump(by);
 }
 void Loop::post(std::function<void()> work) {
   impl_->post(std::move(work));

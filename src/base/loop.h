@@ -56,6 +56,8 @@ class Loop {
   Time now() const;
   // Monotonic time since an arbitrary start; never goes back.
   Duration elapsed() const;
+  // Moves the wall clock, as an administrator or a time server would; timers stay. Virtual mode only.
+  void jump(Duration by);
 
   // Runs `work` soon, after what was posted before it.
   void post(std::function<void()> work);

@@ -428,21 +428,8 @@ LocalFeatures parse_feature_file(std::string_view text, const std::string& name,
   return out;
 }
 
-Discovery discover(const HostView& host, const WorkerConfig& config, Time now) {
-  Discovery out;
-  const auto feature_on = [&](std::string_view source) {
-    return source_enabled(config.feature_sources, source);
-  };
+void add_labels(Discovery& out, const std::map<std::string, std::string>& local, const WorkerConfig& config) {
   const auto label_on = [&](std::string_view source) { return source_enabled(config.label_sources, source); };
-  LocalSource local;
-  if (feature_on("cpu")) read_cpu(host, out.features);
-  if (feature_on("kernel")) read_kernel(host, out.features, out.problems);
-  if (feature_on("local")) local = read_local(host, now, out.problems);
-  if (feature_on("memory")) read_memory(host, out.features);
-  if (feature_on("pci")) out.features.merge(read_pci(host, out.problems));
-  if (feature_on("system")) read_system(host, out.features, out.problems);
-  out.features.merge(local.features);
-
   std::map<std::string, std::string> named;  // without prefix
   if (label_on("pci")) named = pci_labels(out.features, config, out.problems);
   if (label_on("kernel")) kernel_labels(out.features, named);
@@ -458,7 +445,7 @@ Discovery discover(const HostView& host, const WorkerConfig& config, Time now) {
   for (auto& [key, value] : named) labels[std::string(kPrefix) + key] = value;
   if (label_on("custom")) rdma_labels(out.features, labels);
   if (label_on("local")) {
-    for (auto& [key, value] : local.labels) labels[key] = value;
+    for (const auto& [key, value] : local) labels[key] = value;
   }
 
   const std::regex allowed(config.label_white_list.empty() ? std::string(".*") : config.label_white_list);
@@ -472,6 +459,22 @@ Discovery discover(const HostView& host, const WorkerConfig& config, Time now) {
       out.labels[key] = value;
     }
   }
+}
+
+Discovery discover(const HostView& host, const WorkerConfig& config, Time now) {
+  Discovery out;
+  const auto feature_on = [&](std::string_view source) {
+    return source_enabled(config.feature_sources, source);
+  };
+  LocalSource local;
+  if (feature_on("cpu")) read_cpu(host, out.features);
+  if (feature_on("kernel")) read_kernel(host, out.features, out.problems);
+  if (feature_on("local")) local = read_local(host, now, out.problems);
+  if (feature_on("memory")) read_memory(host, out.features);
+  if (feature_on("pci")) out.features.merge(read_pci(host, out.problems));
+  if (feature_on("system")) read_system(host, out.features, out.problems);
+  out.features.merge(local.features);
+  add_labels(out, local.labels, config);
   return out;
 }
 

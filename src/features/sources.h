@@ -32,6 +32,11 @@ struct Discovery {
   std::vector<std::string> problems;          // sources or devices that were left out, and why
 };
 
+// Labels of what `discovery.features` holds, and of the feature files (`local`), as far as the configuration
+// wants them. Pure.
+void add_labels(Discovery& discovery, const std::map<std::string, std::string>& local,
+                const WorkerConfig& config);
+
 // Runs the enabled sources; a source that fails leaves a problem and nothing else.
 Discovery discover(const HostView& host, const WorkerConfig& config, Time now);
 

@@ -71,6 +71,7 @@ struct Worker::Impl {
       : loop(l), client(c), options(std::move(o)), finished(std::move(f)) {}
 
   void find_owners();
+  bool owners_later(const kube::ApiError& error);
   void add_owner(std::string_view api_version, std::string_view kind, std::string_view name,
                  std::string_view uid);
   void discover_and_publish();
@@ -106,40 +107,50 @@ void Worker::Impl::add_owner(std::string_view api_version, std::string_view kind
                               {"blockOwnerDeletion", false}});
 }
 
-// Owners in the order node, pod, ds; what cannot be found out is left out.
+// A server that is busy will know the owners later; without them the object would outlive its pod for good.
+bool Worker::Impl::owners_later(const kube::ApiError& error) {
+  if (!error.unavailable()) {
+    log::warn("owner references are left out", {{"error", error.message}});
+    return false;
+  }
+  const auto delay = error.retry_after.value_or(backoff);
+  backoff = std::min<Duration>(backoff * 2, 60s);
+  retry = loop.after(delay, [this] { find_owners(); });
+  return true;
+}
+
+// Owners in the order node, pod, ds; what does not exist is left out.
 void Worker::Impl::find_owners() {
+  owners.clear();
   const auto wants = [this](std::string_view name) {
     return std::find(options.config.owner_refs.begin(), options.config.owner_refs.end(), name) !=
            options.config.owner_refs.end();
   };
-  const auto with_pod = [this, wants] {
+  const auto known = [this] {
+    owners_known = true;
+    discover_and_publish();
+  };
+  const auto with_pod = [this, wants, known] {
     if (wants("pod") && !options.pod_name.empty() && !options.pod_uid.empty()) {
       add_owner("v1", "Pod", options.pod_name, options.pod_uid);
     }
-    if (!wants("ds") || options.pod_name.empty()) {
-      owners_known = true;
-      return discover_and_publish();
-    }
-    request = client->get(kube::kPods, options.ns, options.pod_name, [this](kube::ApiResult<> pod) {
+    if (!wants("ds") || options.pod_name.empty()) return known();
+    request = client->get(kube::kPods, options.ns, options.pod_name, [this, known](kube::ApiResult<> pod) {
+      if (!pod && owners_later(pod.error())) return;
       if (pod) {
         for (const auto& owner : get_array(*pod, {"metadata", "ownerReferences"})) {
           if (get_string(owner, {"kind"}) != "DaemonSet") continue;
           add_owner(get_string(owner, {"apiVersion"}), "DaemonSet", get_string(owner, {"name"}),
                     get_string(owner, {"uid"}));
         }
-      } else {
-        log::warn("owner references are left out", {{"error", pod.error().message}});
       }
-      owners_known = true;
-      discover_and_publish();
+      known();
     });
   };
   if (!wants("node")) return with_pod();
   request = client->get(kube::kNodes, "", options.node, [this, with_pod](kube::ApiResult<> node) {
-    if (node)
-      add_owner("v1", "Node", options.node, kube::uid_of(*node));
-    else
-      log::warn("the node's owner reference is left out", {{"error", node.error().message}});
+    if (!node && owners_later(node.error())) return;
+    if (node) add_owner("v1", "Node", options.node, kube::uid_of(*node));
     with_pod();
   });
 }

@@ -329,6 +329,22 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
   return chain;
 }
 
+std::string first_broken_link(const ClusterChain& chain) {
+  for (const auto& node : chain.nodes) {
+    const auto* broken = node.gpu ? node.first_broken() : nullptr;
+    if (broken) {
+      return "node " + node.name + ", stage " + broken->name + ": " +
+             (broken->detail.empty() ? std::string("not finished") : broken->detail);
+    }
+  }
+  const bool any =
+      std::any_of(chain.nodes.begin(), chain.nodes.end(), [](const auto& node) { return node.gpu; });
+  if (!any) return "no node was recognized as having NVIDIA GPUs";
+  return "ClusterPolicy " + chain.policy + " is " +
+         (chain.policy_state.empty() ? "not seen by the operator" : chain.policy_state) +
+         (chain.message.empty() ? "" : ": " + chain.message);
+}
+
 std::string render(const ClusterChain& chain) {
   std::string out;
   if (!chain.operator_fault.empty()) out += "OPERATOR: " + chain.operator_fault + "\n";

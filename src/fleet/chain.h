@@ -73,6 +73,9 @@ struct ClusterChain {
 };
 ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const Objects& pods);
 
+// What keeps the cluster from being ready, in words: "node gpu-1, stage toolkit: …".
+std::string first_broken_link(const ClusterChain& chain);
+
 // A table for people: one line a node, the first broken link below it.
 std::string render(const ClusterChain& chain);
 

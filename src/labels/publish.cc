@@ -81,6 +81,13 @@ struct NodeFeaturePublisher::Impl {
       return get();
     }
     call = client.get(kube::kPods, target.ns, target.pod, [this](kube::ApiResult<> pod) {
+      // A server that is busy will know them later; without them the object would outlive its pod for good.
+      if (!pod && pod.error().unavailable() && ++tries < kTries) {
+        const Duration wait = pod.error().retry_after.value_or(backoff);
+        backoff *= 2;
+        call = client.loop().after(wait, [this] { find_owners(); });
+        return;
+      }
       owners_known = true;
       if (!pod) {
         log::warn("look for the owner of the labels: " + pod.error().message);

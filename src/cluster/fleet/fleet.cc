@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "base/yaml.h"
+#include "base/yaml_place.h"
 #include "cluster/runtime/engine_config.h"
 #include "kube/object.h"
 
@@ -13,73 +13,10 @@ namespace gpuop::cluster {
 namespace {
 
 constexpr int kMostNodes = 1000;
+constexpr int kMostHollow = 20000;
 constexpr int kMostGpus = 16;  // boards of the fake hardware's state
 
-// A place in the file: reads typed values, and complains with path and line.
-class Place {
- public:
-  Place(const YamlDocument& document, std::string_view file, const Json& value, std::string path)
-      : document_(document), file_(file), value_(value), path_(std::move(path)) {}
-
-  std::unexpected<Error> wrong(std::string_view key, const std::string& what) const {
-    std::string path = key.empty()     ? path_
-                       : path_.empty() ? std::string(key)
-                                       : path_ + "." + std::string(key);
-    return fail(Code::kInvalid, "read fleet '" + std::string(file_) + "': line " +
-                                    std::to_string(document_.line_of(path)) + ": " +
-                                    (path.empty() ? "" : path + ": ") + what);
-  }
-  Result<> only(const std::vector<std::string>& keys) const {
-    if (!value_.is_object()) return wrong("", "must be a map");
-    for (const auto& [key, value] : value_.get_object()) {
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-        return wrong(key, "unknown key" + did_you_mean(key, keys));
-      }
-    }
-    return {};
-  }
-  bool has(std::string_view key) const { return find(value_.get_object(), key) != nullptr; }
-  const Json& at(std::string_view key) const { return *find(value_.get_object(), key); }
-  Place child(std::string_view key, const Json& value) const {
-    return {document_, file_, value, path_.empty() ? std::string(key) : path_ + "." + std::string(key)};
-  }
-  Place item(std::string_view key, std::size_t index, const Json& value) const {
-    return child(std::string(key) + "[" + std::to_string(index) + "]", value);
-  }
-
-  Result<std::string> text(std::string_view key, std::string fallback) const {
-    if (!has(key)) return fallback;
-    const Json& value = at(key);
-    // "22.04" without quotes is a number to YAML.
-    if (value.is_int64() || value.is_double()) return wrong(key, "must be text: put it in quotes");
-    if (!value.is_string()) return wrong(key, "must be text");
-    return str(as_text(value));
-  }
-  Result<std::int64_t> number(std::string_view key, std::int64_t fallback, std::int64_t low,
-                              std::int64_t high) const {
-    if (!has(key)) return fallback;
-    const Json& value = at(key);
-    if (!value.is_int64()) return wrong(key, "must be a whole number");
-    if (value.get_int64() < low || value.get_int64() > high) {
-      return wrong(key, "must be from " + std::to_string(low) + " to " + std::to_string(high) + "; got " +
-                            std::to_string(value.get_int64()));
-    }
-    return value.get_int64();
-  }
-  Result<std::string> choice(std::string_view key, std::string fallback,
-                             const std::vector<std::string>& choices) const {
-    std::string value = TRY(text(key, std::move(fallback)));
-    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-    return wrong(key, "must be one of " + join(choices, ", ") + "; got '" + value + "'" +
-                          did_you_mean(value, choices));
-  }
-
- private:
-  const YamlDocument& document_;
-  std::string_view file_;
-  const Json& value_;
-  std::string path_;
-};
+using Place = YamlPlace;
 
 bool is_dns_label(std::string_view name) {
   auto alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
@@ -180,10 +117,14 @@ Result<> read_runtime(const Place& place, FleetNode& node) {
   return place.wrong("runtimeVersion", "must be a version such as 2.1.0; got '" + node.runtime_version + "'");
 }
 
-Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models) {
-  TRY(place.only({"name", "count", "os", "kernel", "runtime", "runtimeVersion", "gpus", "driver",
-                  "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus", "memory", "labels",
-                  "taints"}));
+Result<std::string> read_mode(const Place& place, const std::string& fallback) {
+  return place.choice("mode", fallback, {"processes", "hollow", "light"});
+}
+
+Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models,
+                                            const std::string& fleet_mode) {
+  TRY(place.only({"name", "mode", "count", "os", "kernel", "runtime", "runtimeVersion", "gpus", "driver",
+                  "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus", "memory", "labels", "taints"}));
   FleetNode node;
   node.name = TRY(place.text("name", ""));
   if (!is_dns_label(node.name)) {
@@ -191,7 +132,10 @@ Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vecto
                                    ? "must be given"
                                    : "must be lower-case letters, digits and '-'; got '" + node.name + "'");
   }
-  int count = static_cast<int>(TRY(place.number("count", 1, 0, kMostNodes)));
+  const std::string mode = TRY(read_mode(place, fleet_mode));
+  node.hollow = mode != "processes";
+  node.light = mode == "light";
+  int count = static_cast<int>(TRY(place.number("count", 1, 0, node.hollow ? kMostHollow : kMostNodes)));
   TRY(read_os(place, node));
   node.kernel = TRY(place.text("kernel", node.os_version == "24.04" ? "6.8.0-60-generic" : node.kernel));
   if (node.kernel.empty() || node.kernel.find_first_of(" /") != std::string::npos) {
@@ -214,6 +158,19 @@ Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vecto
   return std::pair{std::move(node), count};
 }
 
+Result<std::string> read_kubernetes(const Place& root, const std::string& fallback, bool hollow) {
+  if (root.has("kubernetes") && !hollow) {
+    return root.wrong("kubernetes", "is for fleets with `mode: hollow`");
+  }
+  std::string version = TRY(root.text("kubernetes", fallback));
+  const std::vector<std::string> parts = split(version, '.');
+  const bool good = parts.size() == 3 && parts[0] == "v1" && parse_int(parts[1]).value_or(-1) >= 30 &&
+                    parse_int(parts[1]).value_or(-1) <= 40 && parse_int(parts[2]).value_or(-1) >= 0;
+  if (!good)
+    return root.wrong("kubernetes", "must be a version from v1.30.0 to v1.40.0; got '" + version + "'");
+  return version;
+}
+
 std::string_view driver_word(DriverSource driver) {
   switch (driver) {
     case DriverSource::kPreinstalled:
@@ -228,6 +185,13 @@ std::string_view driver_word(DriverSource driver) {
 
 }  // namespace
 
+bool Fleet::hollow() const {
+  return std::ranges::all_of(nodes, &FleetNode::hollow);
+}
+bool Fleet::any_hollow() const {
+  return std::ranges::any_of(nodes, &FleetNode::hollow);
+}
+
 std::string FleetNode::os_tag() const {
   bool major_only = os_id == "rhel" || os_id == "rocky" || os_id == "ol";
   return os_id + (major_only ? os_version.substr(0, os_version.find('.')) : os_version);
@@ -236,12 +200,14 @@ std::string FleetNode::os_tag() const {
 Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
                           const std::vector<std::string>& models) {
   YamlDocument document = TRY_IN(parse_yaml_one(text, file), "read fleet");
-  Place root(document, file, document.value, "");
+  Place root(document, "read fleet '" + std::string(file) + "'");
   if (!document.duplicate_keys.empty()) {
     return root.wrong(document.duplicate_keys.front(), "is given twice");
   }
-  TRY(root.only({"seed", "nodes"}));
+  TRY(root.only({"seed", "mode", "kubernetes", "nodes"}));
   Fleet fleet;
+  const std::string mode = TRY(read_mode(root, "processes"));
+  fleet.kubernetes = TRY(read_kubernetes(root, fleet.kubernetes, mode != "processes"));
   fleet.seed = static_cast<std::uint64_t>(TRY(root.number("seed", 1, 0, INT64_MAX)));
   if (!root.has("nodes") || !root.at("nodes").is_array() || root.at("nodes").get_array().empty()) {
     return root.wrong("nodes", "must be a list of at least one node");
@@ -250,7 +216,7 @@ Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
   std::size_t index = 0;
   for (const Json& item : root.at("nodes").get_array()) {
     Place place = root.item("nodes", index++, item);
-    auto [node, count] = TRY(read_node(place, models));
+    auto [node, count] = TRY(read_node(place, models, mode));
     for (int i = 0; i < count; ++i) {
       FleetNode one = node;
       if (count > 1) one.name += "-" + std::to_string(i);
@@ -258,8 +224,12 @@ Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
         return place.wrong("name", "there are two nodes '" + one.name + "'");
       fleet.nodes.push_back(std::move(one));
     }
-    if (fleet.nodes.size() > kMostNodes)
-      return root.wrong("nodes", "more than " + std::to_string(kMostNodes) + " nodes");
+    const std::size_t processes = std::ranges::count(fleet.nodes, false, &FleetNode::hollow);
+    if (processes > kMostNodes) {
+      return root.wrong("nodes", "more than " + std::to_string(kMostNodes) + " nodes with processes");
+    }
+    if (fleet.nodes.size() > kMostHollow)
+      return root.wrong("nodes", "more than " + std::to_string(kMostHollow) + " nodes");
   }
   return fleet;
 }
@@ -274,6 +244,8 @@ Json to_json(const Fleet& fleet) {
       taints.push_back(JsonObject{{"key", taint.key}, {"value", taint.value}, {"effect", taint.effect}});
     }
     nodes.push_back(JsonObject{{"name", node.name},
+                               {"hollow", node.hollow},
+                               {"light", node.light},
                                {"osId", node.os_id},
                                {"osVersion", node.os_version},
                                {"kernel", node.kernel},
@@ -291,16 +263,19 @@ Json to_json(const Fleet& fleet) {
                                {"labels", std::move(labels)},
                                {"taints", std::move(taints)}});
   }
-  return JsonObject{{"seed", fleet.seed}, {"nodes", std::move(nodes)}};
+  return JsonObject{{"seed", fleet.seed}, {"kubernetes", fleet.kubernetes}, {"nodes", std::move(nodes)}};
 }
 
 Result<Fleet> fleet_from_json(const Json& json) {
   Fleet fleet;
   fleet.seed = static_cast<std::uint64_t>(get_int(json, {"seed"}, 1));
+  fleet.kubernetes = str(get_string(json, {"kubernetes"}, fleet.kubernetes));
   for (const Json& item : get_array(json, {"nodes"})) {
     FleetNode node;
     auto text = [&](std::string_view key) { return str(get_string(item, {key})); };
     node.name = text("name");
+    node.hollow = get_bool(item, {"hollow"});
+    node.light = get_bool(item, {"light"});
     node.os_id = text("osId");
     node.os_version = text("osVersion");
     node.kernel = text("kernel");

@@ -2,6 +2,8 @@
 // the nearest right name.
 //
 //   seed: 7                      # UUIDs, serials; default 1
+//   mode: hollow                 # processes (default), hollow or light; also by node group
+//   kubernetes: v1.34.0          # what a hollow fleet's control plane says it is
 //   nodes:
 //     - name: a100               # a100-0, a100-1 with count above 1
 //       count: 2
@@ -42,6 +44,8 @@ struct FleetTaint {
 // One node; groups with a count are unfolded.
 struct FleetNode {
   std::string name;
+  bool hollow = false;  // no processes: src/cluster/hollow plays what its containers would do
+  bool light = false;   // hollow, and its pods only turn Ready: for the size of a cluster
   std::string os_id = "ubuntu", os_version = "22.04";
   std::string kernel = "5.15.0-91-generic";
   std::string runtime = "containerd";
@@ -66,7 +70,12 @@ struct FleetNode {
 struct Fleet {
   std::uint64_t seed = 1;
   std::vector<FleetNode> nodes;
+  std::string kubernetes = "v1.34.0";  // of hollow fleets
   bool operator==(const Fleet&) const = default;
+
+  // Every node is hollow: control plane, operator and nodes can share one thread and a virtual clock.
+  bool hollow() const;
+  bool any_hollow() const;
 };
 
 // `models` are the names that `gpus.model` may have, for the check and its suggestion; empty: not checked.

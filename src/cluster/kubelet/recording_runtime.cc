@@ -41,6 +41,11 @@ std::vector<SandboxSpec> RecordingRuntime::sandboxes() const {
   return out;
 }
 
+const SandboxSpec* RecordingRuntime::sandbox(const std::string& pod_uid) const {
+  const auto found = sandboxes_.find(pod_uid);
+  return found == sandboxes_.end() ? nullptr : &found->second;
+}
+
 RecordingRuntime::Container* RecordingRuntime::by_id(const std::string& id) {
   auto found = containers_.find(id);
   return found == containers_.end() ? nullptr : found->second.get();
@@ -66,6 +71,7 @@ void RecordingRuntime::end(Container& container, int code, int signal) {
   container.info.reason = container.info.exit_code == 0 ? "Completed" : "Error";
   container.info.finished = loop_.now();
   container.info.pid = 0;
+  if (on_end) on_end(container.info);
   if (!container.play.termination_text.empty() && !container.termination_log.empty()) {
     std::ofstream(container.termination_log) << container.play.termination_text;
   }
@@ -78,8 +84,13 @@ void RecordingRuntime::end(Container& container, int code, int signal) {
 
 bool RecordingRuntime::exit(const std::string& pod_uid, const std::string& name, int code) {
   const ContainerInfo* info = container(pod_uid, name);
-  if (info == nullptr || info->state != ContainerState::kRunning) return false;
-  end(*by_id(info->id), code, 0);
+  return info != nullptr && exit_container(info->id, code);
+}
+
+bool RecordingRuntime::exit_container(const std::string& id, int code) {
+  Container* container = by_id(id);
+  if (container == nullptr || container->info.state != ContainerState::kRunning) return false;
+  end(*container, code, 0);
   return true;
 }
 
@@ -93,6 +104,9 @@ void RecordingRuntime::go_away() {
 void RecordingRuntime::come_back(bool lose) {
   away_ = false;
   if (lose) {
+    for (const auto& [id, container] : containers_) {
+      if (container->info.state == ContainerState::kRunning && on_end) on_end(container->info);
+    }
     containers_.clear();
     sandboxes_.clear();
   }
@@ -118,14 +132,28 @@ void RecordingRuntime::version(Done<std::string> done) {
 
 void RecordingRuntime::ensure_image(const std::string& image, bool pull, Done<std::string> done) {
   note("image " + image + (pull ? " pull" : ""));
-  later([this, image, pull, done] {
-    if (away_) return done(away());
-    if (missing_images.contains(image) || (pull_all && !pull && !pulled_.contains(image))) {
-      return done(fail(Code::kNotFound, "failed to resolve image '" + image + "': not found"));
-    }
-    pulled_.insert(image);
-    done("sha256:" + sha256_hex(image));
-  });
+  if (pull && pull_takes > Duration::zero()) {
+    // Nobody waits for a pull that outlives the runtime.
+    loop_
+        .after(pull_takes,
+               [this, alive = std::weak_ptr<bool>(alive_), image, done] {
+                 if (!alive.expired()) image_answer(image, true, done);
+               })
+        .detach();
+    return;
+  }
+  later([this, image, pull, done] { image_answer(image, pull, done); });
+}
+
+void RecordingRuntime::image_answer(const std::string& image, bool pull, const Done<std::string>& done) {
+  if (away_) return done(away());
+  const std::string fault = image_fault ? image_fault(image, pull) : std::string();
+  if (!fault.empty()) return done(fail(Code::kNotFound, fault));
+  if (missing_images.contains(image) || (pull_all && !pull && !pulled_.contains(image))) {
+    return done(fail(Code::kNotFound, "failed to resolve image '" + image + "': not found"));
+  }
+  pulled_.insert(image);
+  done("sha256:" + sha256_hex(image));
 }
 
 void RecordingRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
@@ -190,8 +218,10 @@ void RecordingRuntime::start_container(const ContainerSpec& spec, Done<std::stri
     later([this, copy = info] {
       if (changed_) changed_(copy);
     });
+    const ContainerInfo started = info;
     containers_[id] = std::move(container);
     done(id);
+    if (on_start) on_start(spec, started);
   });
 }
 

@@ -34,16 +34,24 @@ class RecordingRuntime : public Runtime {
   // Images that are neither here nor to be had; everything else is present, or pulled when `pull_all` is
   // false.
   std::set<std::string> missing_images;
-  bool pull_all = false;  // every image has to be pulled once
-  bool record = true;     // keep `calls` and `specs`; hollow nodes that live long do not
+  bool pull_all = false;   // every image has to be pulled once
+  Duration pull_takes{0};  // of each pull
+  // Why an image cannot be had now, beside `missing_images`; empty: it can.
+  std::function<std::string(const std::string& image, bool pull)> image_fault;
+  // A container runs; it has ended, whatever ended it. For what "runs" in it.
+  std::function<void(const ContainerSpec&, const ContainerInfo&)> on_start;
+  std::function<void(const ContainerInfo&)> on_end;
+  bool record = true;  // keep `calls` and `specs`; hollow nodes that live long do not
 
   // "sandbox UID", "image NAME", "start UID/NAME#ATTEMPT", "stop UID/NAME#ATTEMPT GRACE", "remove …", "exec
   // …", in order.
   std::vector<std::string> calls;
   std::vector<ContainerSpec> specs;  // of each start_container that was not refused
   std::vector<SandboxSpec> sandboxes() const;
+  const SandboxSpec* sandbox(const std::string& pod_uid) const;  // null: there is none
   // Ends a running container now. False when there is none.
   bool exit(const std::string& pod_uid, const std::string& name, int code);
+  bool exit_container(const std::string& id, int code);
   // The newest attempt of a container; nullptr when there is none.
   const ContainerInfo* container(const std::string& pod_uid, const std::string& name) const;
   // The runtime's process dies and comes back: containers end with 137 when `lose` says so.
@@ -78,6 +86,7 @@ class RecordingRuntime : public Runtime {
   void end(Container& container, int code, int signal);
   void later(std::function<void()> work);
   void note(std::string call);
+  void image_answer(const std::string& image, bool pull, const Done<std::string>& done);
 
   Loop& loop_;
   bool away_ = false;

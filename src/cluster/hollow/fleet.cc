@@ -1,0 +1,370 @@
+#include "cluster/hollow/fleet.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cluster/apiserver/api_server.h"
+#include "cluster/controllers/controllers.h"
+#include "cluster/faults/injector.h"
+#include "cluster/hollow/light_nodes.h"
+#include "cluster/hollow/node.h"
+#include "cluster/hollow/normalise.h"
+#include "fleet/manifests.h"
+#include "kube/informer.h"
+#include "kube/object.h"
+
+namespace gpuop::cluster {
+namespace {
+
+constexpr const char* kStart = "2026-01-01T00:00:00Z";
+constexpr const char* kOperatorNamespace = "gpu-operator";
+constexpr Duration kBoot = 30s, kKubeletRestart = 1s;
+
+kube::InformerOptions keep(std::string ns, std::vector<std::string> fields) {
+  kube::InformerOptions options;
+  options.ns = std::move(ns);
+  options.keep = std::move(fields);
+  return options;
+}
+
+// What is compared at the end of a run.
+const std::vector<kube::Resource>& compared() {
+  static const std::vector<kube::Resource> kTypes{kube::kNodes,          kube::kPods,
+                                                  kube::kNamespaces,     kube::kConfigMaps,
+                                                  kube::kDaemonSets,     kube::kDeployments,
+                                                  kube::kServices,       kube::kServiceAccounts,
+                                                  kube::kRoles,          kube::kRoleBindings,
+                                                  kube::kClusterRoles,   kube::kClusterRoleBindings,
+                                                  kube::kRuntimeClasses, kube::kClusterPolicies,
+                                                  kube::kNodeFeatures};
+  return kTypes;
+}
+
+Result<> check_faults(const FaultPlan& plan, const Fleet& fleet) {
+  std::vector<std::string> names;
+  for (const FleetNode& node : fleet.nodes) names.push_back(node.name);
+  for (const Fault& fault : plan.faults) {
+    if (!fault.event) continue;
+    const auto aimed = [&](const FleetNode& node) { return fits(fault.node, node.name); };
+    const auto target = std::ranges::find_if(fleet.nodes, aimed);
+    const std::string doing = "use fault '" + fault.name + "': ";
+    if (target == fleet.nodes.end()) {
+      return fail(Code::kInvalid, doing + "node: the fleet has no node '" + fault.node + "'" +
+                                      did_you_mean(fault.node, names));
+    }
+    if (target->light) {
+      return fail(Code::kUnsupported,
+                  doing + "node '" + target->name +
+                      "' is light, and nothing happens on light nodes; write `mode: hollow`");
+    }
+    const bool gpu = *fault.event == NodeFault::kGpuLost || *fault.event == NodeFault::kXid ||
+                     *fault.event == NodeFault::kEcc;
+    const bool any = std::ranges::any_of(
+        fleet.nodes, [&](const FleetNode& node) { return aimed(node) && fault.gpu < node.gpu_count; });
+    if (gpu && !any) {
+      return fail(Code::kInvalid, doing + "gpu: node '" + target->name + "' has " +
+                                      std::to_string(target->gpu_count) + " GPUs; got index " +
+                                      std::to_string(fault.gpu));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+struct HollowFleet::Impl {
+  // How many faults hold a node down at once.
+  struct Held {
+    int kubelet = 0, network = 0, pull_delay = 0, pull_fault = 0;
+  };
+
+  explicit Impl(HollowFleetOptions o)
+      : options(std::move(o)),
+        loop(Loop::make_virtual(*parse_time(kStart))),
+        log(*loop, options.events),
+        server(*loop, server_options()),
+        injector(*loop, seeded(), server.handler(), injector_options()),
+        transport(kube::make_memory_transport(*loop, injector.handler())),
+        admin(*loop, kube::make_memory_transport(*loop, server.handler()), {.user_agent = "admin"}),
+        manager(*loop, transport,
+                {.user_agent = "kube-controller-manager", .field_manager = "kube-controller-manager"}),
+        policies(admin, kube::kClusterPolicies, keep("", {"status"})),
+        node_objects(admin, kube::kNodes, keep("", {"status.allocatable", "status.conditions"})),
+        pods(admin, kube::kPods,
+             keep(kOperatorNamespace, {"spec.nodeName", "status.phase", "status.conditions",
+                                       "status.containerStatuses", "status.initContainerStatuses"})) {}
+
+  ApiServerOptions server_options() const {
+    ApiServerOptions out;
+    out.git_version = options.fleet.kubernetes;
+    out.seed = (options.fleet.seed * 0x9e3779b97f4a7c15ULL) ^ options.seed ^ 1;
+    if (out.seed == 0) out.seed = 1;
+    return out;
+  }
+  FaultPlan seeded() const {
+    FaultPlan out = options.faults;
+    out.seed = out.seed * 0x9e3779b97f4a7c15ULL + options.seed;
+    return out;
+  }
+  InjectorOptions injector_options() {
+    InjectorOptions out;
+    out.version = [this] { return server.resource_version(); };
+    out.log = &log;
+    out.log_reads = options.log_reads;
+    out.answered = [this](const ApiRequest& request, int status) { answered(request, status); };
+    return out;
+  }
+
+  void answered(const ApiRequest& request, int status) {
+    ++by_component[request.component];
+    const bool write = request.verb != "get" && request.verb != "list" && request.verb != "watch";
+    const std::string& resource = request.resource;
+    if (!write || status >= 300 || resource == "leases" || resource == "events" ||
+        resource == "nodes/status" || resource == "serviceaccounts/token") {
+      return;
+    }
+    // Writes that change nothing give out no version.
+    if (server.resource_version() == seen_version) return;
+    seen_version = server.resource_version();
+    last_write = loop->elapsed();
+  }
+
+  Result<> open() {
+    TRY(fleet::apply_all(*loop, admin, options.objects));
+    controllers = start_controllers(*loop, manager);
+    for (kube::Informer* informer : {&policies, &node_objects, &pods}) {
+      informer->on_change([this](const auto&, const auto&) { dirty = true; });
+      informer->start();
+    }
+    TRY(make_nodes());
+    held.resize(nodes.size());
+    for (const auto& node : nodes) node->start();
+    light->start();
+    for (const Fault& fault : options.faults.faults) {
+      if (fault.api) continue;
+      timers.push_back(loop->after(fault.at, [this, &fault] { strike(fault); }));
+    }
+    return {};
+  }
+
+  Result<> make_nodes() {
+    int index = 0;
+    std::vector<LightNode> light_ones;
+    std::map<std::string, sim::GpuProfile> profiles;
+    for (const FleetNode& node : options.fleet.nodes) {
+      if (!node.hollow) {
+        return fail(Code::kUnsupported, "run a hollow fleet: node '" + node.name +
+                                            "' is one with processes; write `mode: hollow` for it");
+      }
+      if (node.gpu_count > 0) gpu_nodes.insert(node.name);
+      HollowHardware hardware = TRY(make_hardware(node, options.fleet.seed, options.profiles, profiles));
+      if (node.light) {
+        light_ones.push_back({node, std::move(hardware), index++});
+        continue;
+      }
+      HollowNodeOptions one;
+      one.node = node;
+      one.hardware = std::move(hardware);
+      one.index = index++;
+      one.image = options.image;
+      one.assets = options.assets;
+      one.log = &log;
+      nodes.push_back(std::make_unique<HollowNode>(*loop, transport, std::move(one)));
+    }
+    light = std::make_unique<LightNodes>(*loop, transport, std::move(light_ones), options.assets);
+    return {};
+  }
+
+  // --- faults of nodes
+
+  void strike(const Fault& fault) {
+    if (fault.clock) {
+      log.line("faults", "clock", format_go_duration(*fault.clock), "(" + fault.name + ")");
+      loop->jump(*fault.clock);
+      return;
+    }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (!fits(fault.node, nodes[i]->name())) continue;
+      log.line("faults", fault_word(*fault.event), nodes[i]->name(), "(" + fault.name + ")");
+      strike(fault, i);
+    }
+  }
+
+  void later(const Fault& fault, Duration fallback, std::function<void()> work) {
+    timers.push_back(loop->after(fault.span.value_or(fallback), std::move(work)));
+  }
+
+  void strike(const Fault& fault, std::size_t i) {
+    HollowNode& node = *nodes[i];
+    const auto gpu = static_cast<std::size_t>(fault.gpu);
+    switch (*fault.event) {
+      case NodeFault::kLost:
+        if (held[i].network++ == 0) node.set_network(false);
+        if (fault.span) {
+          later(fault, 0s, [this, i] {
+            if (--held[i].network == 0) nodes[i]->set_network(true);
+          });
+        }
+        break;
+      case NodeFault::kReboot:
+      case NodeFault::kKernelUpgrade:
+        node.power_off(fault.kernel);
+        hold_kubelet(fault, kBoot, i);
+        break;
+      case NodeFault::kKubeletRestart:
+        node.stop_kubelet();
+        hold_kubelet(fault, kKubeletRestart, i);
+        break;
+      case NodeFault::kPluginCrash:
+        node.crash("nvidia-device-plugin");
+        break;
+      case NodeFault::kContainerCrash:
+        node.crash(fault.container);
+        break;
+      case NodeFault::kGpuLost:
+        node.machine().lose_gpu(gpu, true);
+        if (fault.span) later(fault, 0s, [this, i, gpu] { nodes[i]->machine().lose_gpu(gpu, false); });
+        break;
+      case NodeFault::kXid:
+        node.machine().xid(gpu, fault.xid);
+        break;
+      case NodeFault::kEcc:
+        node.machine().xid(gpu, 48);
+        break;
+      case NodeFault::kPullDelay:
+        ++held[i].pull_delay;
+        node.set_pull_delay(fault.delay);
+        later(fault, 0s, [this, i] {
+          if (--held[i].pull_delay == 0) nodes[i]->set_pull_delay(0s);
+        });
+        break;
+      case NodeFault::kPullFailure:
+        ++held[i].pull_fault;
+        node.set_pull_fault(true);
+        if (fault.span) {
+          later(fault, 0s, [this, i] {
+            if (--held[i].pull_fault == 0) nodes[i]->set_pull_fault(false);
+          });
+        }
+        break;
+    }
+  }
+
+  void hold_kubelet(const Fault& fault, Duration fallback, std::size_t i) {
+    ++held[i].kubelet;
+    later(fault, fallback, [this, i] {
+      if (--held[i].kubelet == 0) nodes[i]->start_kubelet();
+    });
+  }
+
+  // --- how far it is
+
+  static fleet::Objects all_of(const kube::Informer& informer) {
+    fleet::Objects out;
+    informer.for_each([&out](const auto& object) { out.push_back(object); });
+    return out;
+  }
+  fleet::ClusterChain chain() const {
+    return fleet::cluster_chain(all_of(policies), all_of(node_objects), all_of(pods));
+  }
+  bool ready() {
+    // Looked at again when something changed, and not at each event of a large fleet.
+    const Duration pause = options.fleet.nodes.size() > 100 ? Duration(1s) : Duration(50ms);
+    if (!dirty || loop->elapsed() < next_look) return is_ready;
+    next_look = loop->elapsed() + pause;
+    dirty = false;
+    const auto now = chain();
+    std::size_t count = 0;
+    for (const auto& node : now.nodes)
+      count += gpu_nodes.contains(node.name) && node.gpu && node.ready ? 1 : 0;
+    is_ready = count == gpu_nodes.size() && now.policy_state == "ready";
+    return is_ready;
+  }
+  bool stable(Duration quiet) {
+    return log.elapsed() >= options.faults.over() && ready() && loop->elapsed() - last_write >= quiet;
+  }
+
+  std::string normalised() {
+    std::vector<Json> objects;
+    for (const kube::Resource& type : compared()) {
+      const auto list = kube::await(*loop, [&](auto done) { return admin.list(type, "", {}, done); });
+      if (!list) continue;
+      for (const Json& item : get_array(*list, {"items"})) {
+        Json object = item;
+        set(object, {"kind"}, type.kind);
+        objects.push_back(std::move(object));
+      }
+    }
+    return normalise(std::move(objects));
+  }
+
+  HollowFleetOptions options;
+  std::unique_ptr<Loop> loop;
+  EventLog log;
+  std::map<std::string, std::uint64_t> by_component;
+  std::uint64_t seen_version = 0;
+  Duration last_write{0};
+  ApiServer server;
+  FaultInjector injector;
+  std::shared_ptr<kube::Transport> transport;
+  kube::Client admin, manager;
+  kube::Informer policies, node_objects, pods;
+  std::unique_ptr<Controllers> controllers;
+  std::vector<std::unique_ptr<HollowNode>> nodes;
+  std::unique_ptr<LightNodes> light;
+  std::vector<Held> held;
+  std::set<std::string> gpu_nodes;
+  std::vector<Handle> timers;
+  bool dirty = true, is_ready = false;
+  Duration next_look{0};
+};
+
+HollowFleet::HollowFleet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HollowFleet::~HollowFleet() = default;
+
+Result<std::unique_ptr<HollowFleet>> HollowFleet::create(HollowFleetOptions options) {
+  TRY(check_faults(options.faults, options.fleet));
+  auto impl = std::make_unique<Impl>(std::move(options));
+  TRY(impl->open());
+  return std::unique_ptr<HollowFleet>(new HollowFleet(std::move(impl)));
+}
+
+Loop& HollowFleet::loop() {
+  return *impl_->loop;
+}
+kube::Client& HollowFleet::client() {
+  return impl_->admin;
+}
+const EventLog& HollowFleet::events() const {
+  return impl_->log;
+}
+std::uint64_t HollowFleet::requests() const {
+  return impl_->server.request_count();
+}
+std::uint64_t HollowFleet::struck() const {
+  return impl_->injector.struck();
+}
+std::uint64_t HollowFleet::requests_of(const std::string& component) const {
+  const auto found = impl_->by_component.find(component);
+  return found == impl_->by_component.end() ? 0 : found->second;
+}
+fleet::ClusterChain HollowFleet::chain() const {
+  return impl_->chain();
+}
+bool HollowFleet::ready() const {
+  return impl_->ready();
+}
+bool HollowFleet::stable(Duration quiet) const {
+  return impl_->stable(quiet);
+}
+std::string HollowFleet::first_broken_link() const {
+  return fleet::first_broken_link(impl_->chain());
+}
+std::string HollowFleet::normalised() const {
+  return impl_->normalised();
+}
+
+}  // namespace gpuop::cluster

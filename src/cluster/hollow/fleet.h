@@ -1,0 +1,72 @@
+// A hollow fleet: control plane, controllers, nodes and the operator in one thread, on a virtual clock. The
+// same fleet, objects, faults and seed give the same run, event for event.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/loop.h"
+#include "base/result.h"
+#include "cluster/faults/event_log.h"
+#include "cluster/faults/faults.h"
+#include "cluster/fleet/fleet.h"
+#include "fleet/chain.h"
+#include "kube/client.h"
+#include "operator/render.h"
+
+namespace gpuop::cluster {
+
+struct HollowFleetOptions {
+  Fleet fleet;  // every node hollow
+  FaultPlan faults;
+  std::uint64_t seed = 1;              // uids, names and tokens; together with the fleet's own
+  std::vector<Json> objects;           // applied at the start: CRDs, the operator's manifests, the policy
+  std::string image;                   // the operator's own image reference
+  fs::path profiles;                   // GPU profiles
+  const op::Assets* assets = nullptr;  // of the operator; outlives the fleet
+  std::function<void(std::string_view line)> events;  // lines of the event log; unset: they are kept
+  bool log_reads = true;
+};
+
+class HollowFleet {
+ public:
+  // kInvalid, kNotFound: a model that is not there, a fault on a node or GPU that is not there; a node with
+  // processes.
+  static Result<std::unique_ptr<HollowFleet>> create(HollowFleetOptions options);
+  ~HollowFleet();
+
+  Loop& loop();
+  // An administrator's: not struck by faults, not in the event log.
+  kube::Client& client();
+  const EventLog& events() const;
+  std::uint64_t requests() const;  // to the API server
+  std::uint64_t struck() const;    // API faults
+  // Every request of a component ("gpu-operator") so far.
+  std::uint64_t requests_of(const std::string& component) const;
+
+  // How far the cluster is. Valid after the first turn of the loop.
+  fleet::ClusterChain chain() const;
+  // The policy is ready, and every node of the fleet with GPUs.
+  bool ready() const;
+  // Every fault is over, all is ready, and nothing but heartbeats was written for `quiet`.
+  bool stable(Duration quiet = std::chrono::seconds(60)) const;
+  // In words: "node gpu-1, stage toolkit: …".
+  std::string first_broken_link() const;
+
+  // Every object of the cluster but Events, Leases, tokens and what the control plane makes for itself, as
+  // text, without what differs between two runs that ended alike: uid, resourceVersion, generation, times,
+  // names of pods and their hashes, counts of restarts.
+  std::string normalised() const;
+
+  struct Impl;
+
+ private:
+  explicit HollowFleet(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpuop::cluster

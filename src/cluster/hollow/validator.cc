@@ -1,0 +1,198 @@
+// The validator's components on a hollow node: the same gates, waits and workload pods.
+#include <algorithm>
+
+#include "base/text.h"
+#include "cluster/hollow/program.h"
+#include "kube/informer.h"
+#include "kube/object.h"
+#include "validate/workload.h"
+
+namespace gpuop::cluster {
+namespace {
+
+using validate::Workload;
+
+constexpr Duration kCudaLimit = 300s, kCapacityLimit = 150s;
+
+class Validator : public Program {
+ public:
+  explicit Validator(ProgramContext context) : context_(std::move(context)) {}
+
+  void start() override {
+    component_ = context_.env_or("COMPONENT");
+    for (std::size_t i = 0; i + 1 < context_.words.size(); ++i) {
+      if (context_.words[i] == "--component" || context_.words[i] == "-c") component_ = context_.words[i + 1];
+    }
+    wait_ = context_.flag("WITH_WAIT", false);
+    workload_ = context_.flag("WITH_WORKLOAD", true);
+    if (component_ == "metrics") return serve();
+    context_.machine.remove_gates(component_ + "-ready");
+    if (component_ == "driver" || component_ == "toolkit") {
+      if (wait_) changes_ = context_.machine.on_change([this] { look(); });
+      return look();
+    }
+    client_ = context_.world.client("nvidia-validator");
+    node_ = context_.env_or("NODE_NAME");
+    ns_ = context_.env_or("OPERATOR_NAMESPACE", context_.ns);
+    if (component_ == "cuda") return workload_ ? begin_workload(Workload::kCuda, "") : pass();
+    if (component_ == "plugin") return wait_for_capacity();
+    context_.exit(1);
+  }
+
+  ~Validator() override {
+    if (serving_) context_.machine.serve(port_, false);
+  }
+
+ private:
+  void serve() {
+    port_ = static_cast<int>(parse_int(context_.env_or("METRICS_PORT")).value_or(0));
+    if (port_ <= 0) return context_.exit(1);
+    context_.machine.serve(port_, true);
+    serving_ = true;
+  }
+
+  bool works() const {
+    const HollowMachine& machine = context_.machine;
+    if (machine.driver().empty()) return false;
+    // A driver container's own gate has to be there first.
+    if (component_ == "driver") return machine.driver_is_host() || machine.gate(".driver-ctr-ready");
+    // The runtime injects nvidia-smi where it is wired, and the pod asks for it.
+    return machine.toolkit() && context_.handler.starts_with("nvidia");
+  }
+
+  void look() {
+    if (works()) return pass();
+    if (!wait_) fail_now();
+  }
+
+  void pass() {
+    stop();
+    context_.machine.open_gate(component_ + "-ready");
+    context_.exit(0);
+  }
+  void fail_now() {
+    stop();
+    context_.exit(1);
+  }
+  void stop() {
+    changes_.reset();
+    deadline_.reset();
+    // The informer may be the one that calls: it goes with this object.
+    if (watch_) old_.push_back(std::move(watch_));
+  }
+
+  void wait_for_capacity() {
+    watch(kube::kNodes, "", node_, {"status.capacity", "status.allocatable"}, kCapacityLimit,
+          [this](const Json& node) {
+            if (!validate::has_gpu_capacity(node)) return;
+            if (!workload_) return pass();
+            const auto resource = validate::pick_resource(node);
+            if (!resource) return;
+            stop();
+            begin_workload(Workload::kPlugin, *resource);
+          });
+  }
+
+  void watch(const kube::Resource& type, const std::string& ns, const std::string& name,
+             std::vector<std::string> keep, Duration limit, std::function<void(const Json&)> seen) {
+    kube::InformerOptions options;
+    options.ns = ns;
+    options.field_selector = "metadata.name=" + name;
+    options.keep = std::move(keep);
+    watch_ = std::make_unique<kube::Informer>(*client_, type, options);
+    watch_->on_change([this, seen = std::move(seen)](const auto& old, const auto& now) {
+      if (!watch_) return;
+      if (now) return seen(*now);
+      if (old) fail_now();  // deleted meanwhile
+    });
+    watch_->start();
+    deadline_ = context_.loop.after(limit, [this] { fail_now(); });
+  }
+
+  // --- workload pods (validate/workload.cc, without waiting in place)
+
+  void begin_workload(Workload which, const std::string& resource) {
+    which_ = which;
+    resource_ = resource;
+    call_ =
+        client_->get(kube::kDaemonSets, ns_, "nvidia-operator-validator", [this](kube::ApiResult<> owner) {
+          if (!owner) return fail_now();
+          owner_ = std::move(*owner);
+          list_earlier();
+        });
+  }
+
+  void list_earlier() {
+    kube::ListOptions filter;
+    filter.label_selector =
+        which_ == Workload::kCuda ? "app=nvidia-cuda-validator" : "app=nvidia-device-plugin-validator";
+    filter.field_selector = "spec.nodeName=" + node_;
+    call_ = client_->list(kube::kPods, ns_, filter, [this](kube::ApiResult<> list) {
+      if (!list) return fail_now();
+      for (const Json& pod : get_array(*list, {"items"})) earlier_.emplace_back(kube::name_of(pod));
+      remove_earlier();
+    });
+  }
+
+  void remove_earlier() {
+    if (earlier_.empty()) return create();
+    const std::string name = std::move(earlier_.back());
+    earlier_.pop_back();
+    kube::DeleteOptions how;
+    how.propagation = "Background";
+    how.grace_seconds = 0;
+    call_ = client_->remove(kube::kPods, ns_, name, how, [this](kube::ApiResult<> gone) {
+      if (!gone && !gone.error().not_found()) return fail_now();
+      remove_earlier();
+    });
+  }
+
+  validate::WorkloadOptions options() const {
+    validate::WorkloadOptions out;
+    out.node = node_;
+    out.ns = ns_;
+    out.image = context_.env_or("VALIDATOR_IMAGE");
+    out.pull_policy = context_.env_or("VALIDATOR_IMAGE_PULL_POLICY");
+    for (const std::string& secret : split(context_.env_or("VALIDATOR_IMAGE_PULL_SECRETS"), ',')) {
+      if (const auto name = trim(secret); !name.empty()) out.pull_secrets.emplace_back(name);
+    }
+    out.runtime_class = context_.env_or("VALIDATOR_RUNTIME_CLASS");
+    return out;
+  }
+
+  void create() {
+    const auto wanted = options();
+    if (wanted.image.empty()) return fail_now();
+    const Json pod = validate::workload_pod(which_, wanted, owner_, resource_);
+    owner_ = nullptr;
+    call_ = client_->create(kube::kPods, ns_, pod, {}, [this](kube::ApiResult<> made) {
+      if (!made) return fail_now();
+      watch(kube::kPods, ns_, std::string(kube::name_of(*made)), {"status.phase"}, kCudaLimit,
+            [this](const Json& now) {
+              const auto phase = get_string(now, {"status", "phase"});
+              if (phase == "Succeeded") return pass();
+              if (phase == "Failed") fail_now();
+            });
+    });
+  }
+
+  ProgramContext context_;
+  std::string component_, node_, ns_, resource_;
+  bool wait_ = false, workload_ = true, serving_ = false;
+  int port_ = 0;
+  Workload which_ = Workload::kCuda;
+  Json owner_;
+  std::vector<std::string> earlier_;
+  std::unique_ptr<kube::Client> client_;
+  std::unique_ptr<kube::Informer> watch_;
+  std::vector<std::unique_ptr<kube::Informer>> old_;
+  Handle changes_, call_, deadline_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> make_validator(ProgramContext context) {
+  return std::make_unique<Validator>(std::move(context));
+}
+
+}  // namespace gpuop::cluster
