@@ -1,33 +1,98 @@
-// Hollow fleets: the way from bare to schedulable without a process, and its replay.
-#include <chrono>
-#include <fstream>
+// Hollow fleets: the way from bare to schedulable without a process.
+#include <gtest/gtest.h>
 
-#include "world.h"
+#include "runs.h"
 
-namespace gpuop::cluster::test {
+namespace gpuop::cluster::runs {
 namespace {
 
+std::unique_ptr<HollowFleet> make(HollowFleetOptions options) {
+  auto fleet = HollowFleet::create(std::move(options));
+  EXPECT_TRUE(fleet) << fleet.error().text();
+  return fleet ? std::move(*fleet) : nullptr;
+}
+
+HollowFleetOptions with_faults(std::string_view faults) {
+  HollowFleetOptions options = options_of(kThree);
+  auto plan = parse_faults(faults, "faults.yaml");
+  EXPECT_TRUE(plan) << plan.error().text();
+  if (plan) options.faults = std::move(*plan);
+  return options;
+}
+
 TEST(cluster_hollow, three_nodes_become_schedulable) {
-  auto fleet = HollowFleet::create(options_of(kThree));
-  ASSERT_TRUE(fleet) << fleet.error().text();
-  const auto began = std::chrono::steady_clock::now();
-  const bool ready = (*fleet)->loop().run_until([&] { return (*fleet)->ready(); }, 10min);
-  std::printf(
-      "ready after %.3f s of the clock, %.2f s of real time; %llu requests, %llu of the operator, %llu "
-      "events\n",
-      std::chrono::duration<double>((*fleet)->events().elapsed()).count(),
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(),
-      static_cast<unsigned long long>((*fleet)->requests()),
-      static_cast<unsigned long long>((*fleet)->requests_of("gpu-operator")),
-      static_cast<unsigned long long>((*fleet)->events().lines()));
-  if (!ready) std::ofstream("/tmp/hollow.events") << (*fleet)->events().text() << (*fleet)->normalised();
-  ASSERT_TRUE(ready) << (*fleet)->first_broken_link() << "\n" << fleet::render((*fleet)->chain());
-  const auto chain = (*fleet)->chain();
+  auto fleet = make(options_of(kThree));
+  ASSERT_TRUE(fleet);
+  const bool ready = fleet->loop().run_until([&] { return fleet->ready(); }, 10min);
+  ASSERT_TRUE(ready) << fleet->first_broken_link() << "\n" << fleet::render(fleet->chain());
+  const auto chain = fleet->chain();
   ASSERT_EQ(chain.nodes.size(), 3u);
   EXPECT_EQ(chain.nodes[0].product, "8 × NVIDIA-A100-SXM4-80GB");
   EXPECT_EQ(chain.nodes[0].allocatable.at("nvidia.com/gpu"), 8);
+  EXPECT_EQ(chain.nodes[2].product, "2 × NVIDIA-L4");
   EXPECT_EQ(chain.nodes[2].allocatable.at("nvidia.com/gpu"), 2);
+  EXPECT_FALSE(chain.nodes[1].gpu);
+  EXPECT_NE(fleet->events().text().find("node/l4 plugin nvidia.com/gpu"), std::string::npos);
+}
+
+TEST(cluster_hollow, what_never_comes_is_named) {
+  auto fleet = make(with_faults("faults:\n  - {node: l4, event: pull-failure}\n"));
+  ASSERT_TRUE(fleet);
+  EXPECT_FALSE(fleet->loop().run_until([&] { return fleet->ready(); }, 10min));
+  EXPECT_NE(fleet->first_broken_link().find("l4"), std::string::npos) << fleet->first_broken_link();
+}
+
+TEST(cluster_hollow, a_lost_gpu_is_not_offered_until_the_plugin_is_restarted) {
+  auto fleet = make(with_faults(R"(
+faults:
+  - {at: 100s, node: a100, event: gpu-lost, gpu: 3, for: 10s}
+  - {at: 200s, node: a100, event: plugin-crash}
+)"));
+  ASSERT_TRUE(fleet);
+  const auto gpus = [&] { return fleet->chain().nodes[0].allocatable["nvidia.com/gpu"]; };
+  fleet->loop().run_for(90s);
+  EXPECT_EQ(gpus(), 8);
+  fleet->loop().run_for(60s);
+  EXPECT_EQ(gpus(), 7);
+  EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h));
+  EXPECT_EQ(gpus(), 8);
+}
+
+TEST(cluster_hollow, a_kernel_upgrade_shows_in_the_node_and_its_labels) {
+  auto fleet = make(
+      with_faults("faults:\n  - {at: 60s, node: l4, event: kernel-upgrade, kernel: 6.8.0-99-generic}\n"));
+  ASSERT_TRUE(fleet);
+  EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+  EXPECT_NE(
+      fleet->normalised().find("\"feature.node.kubernetes.io/kernel-version.full\":\"6.8.0-99-generic\""),
+      std::string::npos);
+}
+
+TEST(cluster_hollow, faults_that_strike_nobody_are_refused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"faults:\n  - {node: l40, event: reboot}\n", "the fleet has no node 'l40' (did you mean 'l4'?)"},
+      {"faults:\n  - {node: l4, event: gpu-lost, gpu: 2}\n", "node 'l4' has 2 GPUs; got index 2"},
+  };
+  for (const auto& [text, part] : cases) {
+    const auto fleet = HollowFleet::create(with_faults(text));
+    ASSERT_FALSE(fleet);
+    EXPECT_NE(fleet.error().text().find(part), std::string::npos) << fleet.error().text();
+  }
+}
+
+TEST(cluster_hollow, light_nodes_beside_each_other) {
+  auto fleet = make(options_of(R"(
+mode: light
+nodes:
+  - name: gpu
+    count: 20
+    gpus: {model: H200, count: 8}
+)"));
+  ASSERT_TRUE(fleet);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->ready(); }, 10min))
+      << fleet->first_broken_link() << fleet::render(fleet->chain());
+  EXPECT_EQ(fleet->chain().nodes[19].allocatable.at("nvidia.com/gpu"), 8);
 }
 
 }  // namespace
-}  // namespace gpuop::cluster::test
+}  // namespace gpuop::cluster::runs

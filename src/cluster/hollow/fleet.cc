@@ -284,7 +284,7 @@ struct HollowFleet::Impl {
     return is_ready;
   }
   bool stable(Duration quiet) {
-    return log.elapsed() >= options.faults.over() && ready() && loop->elapsed() - last_write >= quiet;
+    return log.elapsed() >= options.faults.over() + quiet && ready() && loop->elapsed() - last_write >= quiet;
   }
 
   std::string normalised() {

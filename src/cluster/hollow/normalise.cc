@@ -12,30 +12,13 @@ namespace {
 
 // Identity, times and counts of one run.
 const std::set<std::string, std::less<>>& volatile_keys() {
-  static const std::set<std::string, std::less<>> kKeys{"uid",
-                                                        "resourceVersion",
-                                                        "generation",
-                                                        "observedGeneration",
-                                                        "creationTimestamp",
-                                                        "lastTransitionTime",
-                                                        "lastHeartbeatTime",
-                                                        "lastUpdateTime",
-                                                        "lastProbeTime",
-                                                        "startTime",
-                                                        "startedAt",
-                                                        "finishedAt",
-                                                        "containerID",
-                                                        "restartCount",
-                                                        "lastState",
-                                                        "managedFields",
-                                                        "bootID",
-                                                        "clusterIP",
-                                                        "clusterIPs",
-                                                        "collisionCount",
-                                                        "nfd.node.kubernetes.io/worker.pod.uid",
-                                                        "nvidia.com/gfd.timestamp",
-                                                        "deprecated.daemonset.template.generation",
-                                                        "pod-template-generation"};
+  static const std::set<std::string, std::less<>> kKeys{
+      "uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "lastTransitionTime",
+      "lastHeartbeatTime", "lastUpdateTime", "lastProbeTime", "startTime", "startedAt", "finishedAt",
+      "containerID", "restartCount", "lastState", "managedFields", "bootID", "clusterIP", "clusterIPs",
+      "collisionCount", "nfd.node.kubernetes.io/worker.pod.uid", "nvidia.com/gfd.timestamp",
+      // It is taken over the owner's uid too.
+      "nvidia.com/last-applied-hash", "deprecated.daemonset.template.generation", "pod-template-generation"};
   return kKeys;
 }
 
