@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "base/yaml.h"
 #include "cli.h"
+#include "cluster/faults/faults.h"
 #include "cluster/fleet/install_tree.h"
 #include "cluster/fleet/supervisor.h"
 #include "cluster_view.h"
@@ -37,6 +38,7 @@ constexpr const char* kNamespace = "gpu-operator";
 
 struct Arguments {
   std::string fleet, policy, state_dir, kubeconfig, data_dir, timeout = "2m";
+  std::string faults;
   bool keep = false, stop = false, our_images = false;
 };
 
@@ -238,7 +240,7 @@ void tell_broken(Loop& loop, kube::Client& client, const ClusterWatch& cluster, 
   std::printf("\n%s\n", fleet::render(chain).c_str());
   std::fflush(stdout);
   std::fprintf(stderr, "gpuctl demo: %s. First broken link: %s\n", headline.c_str(),
-               first_broken_link(chain).c_str());
+               fleet::first_broken_link(chain).c_str());
   for (const auto& node : chain.nodes) {
     const auto* broken = node.first_broken();
     if (!broken || !broken->stuck || broken->detail.find("nvcr.io/nvidia") == std::string::npos) continue;
@@ -247,6 +249,27 @@ void tell_broken(Loop& loop, kube::Client& client, const ClusterWatch& cluster, 
         stderr);
     break;
   }
+}
+
+// The text of a faults file that can be played by processes.
+Result<std::string> read_faults(const Arguments& arguments) {
+  if (arguments.faults.empty()) return std::string();
+  if (!arguments.kubeconfig.empty()) {
+    return fail(
+        Code::kUnsupported,
+        "--faults: the control plane is another's (--kubeconfig), and faults are its own API server's");
+  }
+  std::string text = TRY(read_file(arguments.faults));
+  const auto plan = TRY(cluster::parse_faults(text, arguments.faults));
+  for (const cluster::Fault& fault : plan.faults) {
+    if (fault.api && fault.where.node.empty()) continue;
+    const std::string what = fault.clock   ? "the clock of processes is the machine's"
+                             : fault.event ? "the hardware of nodes with processes fails by gpuctl sim fault"
+                                           : "where.node tells hollow nodes apart, not processes";
+    return fail(Code::kUnsupported,
+                "use '" + arguments.faults + "': " + fault.name + ": " + what + "; gpuctl sim run plays it");
+  }
+  return text;
 }
 
 Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted) {
@@ -265,6 +288,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   for (const auto& change : input.changed)
     std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
   if (!arguments.data_dir.empty()) TRY(check_data_dir(arguments.data_dir));
+  std::string faults = TRY(read_faults(arguments));
   std::optional<TempDir> scratch;
   fs::path state = arguments.state_dir;
   if (state.empty()) {
@@ -294,6 +318,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   options.kubeconfig = arguments.kubeconfig;
   options.keep = arguments.keep;
   options.data_dir = arguments.data_dir;
+  options.faults = std::move(faults);
   cluster::FleetStatus status;
   bool ended = false;
   auto fleet_process = TRY(cluster::FleetProcess::start(
@@ -338,17 +363,9 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   if (interrupted) return 130;
   int code = 0;
   if (!all_ready()) {
-<<<<<<< HEAD
     tell_broken(loop, *client, cluster,
                 hopeless.certain() ? "will not get ready: " + hopeless.why()
                                    : "not ready after " + format_go_duration(limit));
-=======
-    const auto chain = cluster.chain();
-    std::printf("\n%s\n", fleet::render(chain).c_str());
-    std::fflush(stdout);
-    std::fprintf(stderr, "gpuctl demo: not ready after %s. First broken link: %s\n",
-                 format_go_duration(limit).c_str(), fleet::first_broken_link(chain).c_str());
->>>>>>> 3494fbf (Hollow fleets: nodes without processes, faults as text files, replay on a virtual clock)
     code = 1;
   } else {
     const bool good = TRY(run_pods(loop, *client, cluster, 30s, interrupted));
@@ -388,6 +405,8 @@ int demo_main(int argc, char** argv) {
          "--kubeconfig", arguments.kubeconfig,
          "use this cluster's control plane, and take everything out of it again at the end (default: a "
          "control plane of the demo's own)")
+      ->check(CLI::ExistingFile);
+  app.add_option("--faults", arguments.faults, "faults file: what goes wrong with API requests")
       ->check(CLI::ExistingFile);
   app.add_flag("--our-images", arguments.our_images,
                "replace upstream's operand images in the policy by ours");

@@ -14,6 +14,7 @@
 #include "cluster/apiserver/file_layer.h"
 #include "cluster/apiserver/pki.h"
 #include "cluster/controllers/controllers.h"
+#include "cluster/faults/injector.h"
 #include "commands.h"
 #include "data_dir.h"
 #include "kube/client.h"
@@ -47,7 +48,7 @@ Result<ClusterCredentials> credentials(const fs::path& file, Time now) {
 }
 
 struct Arguments {
-  std::string state, data_dir;
+  std::string state, data_dir, faults;
   int listen_fd = -1;
   int port = 0;
 };
@@ -68,9 +69,24 @@ Result<std::unique_ptr<HttpServer>> listen(Loop& loop, const Arguments& argument
   return listening;
 }
 
+// What a faults file does to requests; what it struck is logged.
+struct Faults {
+  Faults(Loop& loop, const FaultPlan& plan, ApiServer& server)
+      : log(loop,
+            [](std::string_view line) {
+              if (line.find(" FAULT ") != std::string_view::npos) log::info(trim(line));
+            }),
+        injector(loop, plan, server.handler(),
+                 {.version = [&server] { return server.resource_version(); }, .log = &log}) {}
+  EventLog log;
+  FaultInjector injector;
+};
+
 Result<> serve(const Arguments& arguments) {
   const fs::path state = arguments.state;
   Loop loop;
+  FaultPlan plan;
+  if (!arguments.faults.empty()) plan = TRY(parse_faults(TRY(read_file(arguments.faults)), arguments.faults));
   ApiServerOptions options;
   if (!arguments.data_dir.empty()) options.files = TRY(open_data_folder(arguments.data_dir));
   const fs::path keys_at = arguments.data_dir.empty() ? state : fs::path(arguments.data_dir);
@@ -81,15 +97,21 @@ Result<> serve(const Arguments& arguments) {
   options.kubelet_client_key = keys.admin.key;
   auto opened = TRY(ApiServer::open(loop, std::move(options)));
   ApiServer& server = *opened;
+  std::unique_ptr<Faults> faults;
+  HttpHandler handler = server.handler();
+  if (!plan.faults.empty()) {
+    faults = std::make_unique<Faults>(loop, plan, server);
+    handler = faults->injector.handler();
+  }
   HttpServerOptions http;
   http.listen_fd = arguments.listen_fd;
   http.port = static_cast<std::uint16_t>(arguments.port);
   http.tls = TlsFiles{keys.server.certificate, keys.server.key, keys.ca.certificate};
-  auto listening = TRY(listen(loop, arguments, http, server.handler()));
+  auto listening = TRY(listen(loop, arguments, http, handler));
   kube::ClientOptions client_options;
   client_options.user_agent = "kube-controller-manager";
   client_options.field_manager = "kube-controller-manager";
-  kube::Client client(loop, kube::make_memory_transport(loop, server.handler()), client_options);
+  kube::Client client(loop, kube::make_memory_transport(loop, handler), client_options);
   auto controllers = start_controllers(loop, client, {.ca_pem = keys.ca.certificate});
   KubeconfigRequest request;
   request.server = "https://127.0.0.1:" + std::to_string(listening->port());
@@ -122,6 +144,7 @@ int sim_control_plane_main(int argc, char** argv) {
       "folder that keeps all objects, keys and the port across restarts (default: nothing is kept)");
   app.add_option("--listen-fd", arguments.listen_fd, "a socket that listens already");
   app.add_option("--port", arguments.port, "on 127.0.0.1; 0: that of the data folder, else any free one");
+  app.add_option("--faults", arguments.faults, "faults file: what goes wrong with requests");
   if (auto code = parse_command_line(app, argc, argv)) return *code;
   log::setup("control-plane");
   if (auto served = serve(arguments); !served) {

@@ -1,5 +1,5 @@
-// Chaos: 1,000 runs of a hollow fleet of three nodes, each under its own faults, end in the same objects as a run
-// without any; and one of them, run again, writes the same event log.
+// Chaos: 1,000 runs of a hollow fleet of three nodes, each under its own faults, end in the same objects as a
+// run without any; and one of them, run again, writes the same event log.
 //
 //   chaos [--slice] [--seed N]     --seed: that run alone, with its plan and where it differs
 #include <chrono>
@@ -34,10 +34,13 @@ int main(int argc, char** argv) {
   const FaultPlan plan = chaos_plan(from, runs::chaos_nodes());
   const std::string events = runs::run(from, plan, true).events;
   const bool replays = !events.empty() && events == runs::run(from, plan, true).events;
-  if (!replays) std::fprintf(stderr, "seed %llu: run again, it went another way\n", static_cast<unsigned long long>(from));
+  if (!replays)
+    std::fprintf(stderr, "seed %llu: run again, it went another way\n",
+                 static_cast<unsigned long long>(from));
   const std::uint64_t count = to - from + 1;
-  std::printf("chaos: %llu runs in %.1f s (%.0f ms each), %llu ended differently; replayed byte for byte: %s\n",
-              static_cast<unsigned long long>(count), seconds, seconds * 1000 / static_cast<double>(count),
-              static_cast<unsigned long long>(bad), replays ? "yes" : "no");
+  std::printf(
+      "chaos: %llu runs in %.1f s (%.0f ms each), %llu ended differently; replayed byte for byte: %s\n",
+      static_cast<unsigned long long>(count), seconds, seconds * 1000 / static_cast<double>(count),
+      static_cast<unsigned long long>(bad), replays ? "yes" : "no");
   return bad == 0 && replays ? 0 : 1;
 }

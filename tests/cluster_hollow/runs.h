@@ -30,7 +30,7 @@ inline const std::vector<Json>& install() {
   static const std::vector<Json> kObjects = [] {
     const fs::path root = SOURCE_ROOT;
     std::vector<Json> out;
-    for (const char* part : {"deploy/crds", "deploy/manifests"}) {
+    for (const char* part : {"deploy/chart/crds", "deploy/manifests"}) {
       const auto objects = *fleet::load_manifests(root / part);
       out.insert(out.end(), objects.begin(), objects.end());
     }

@@ -100,6 +100,7 @@ class Tap : public HttpResponder {
   }
   std::size_t buffered() const override { return out_->buffered(); }
   bool closed() const override { return cut_ || out_->closed(); }
+  void on_drain(const std::function<void()>& drained) override { out_->on_drain(drained); }
   void on_close(std::function<void()> closed) override {
     closed_ = closed;
     out_->on_close(std::move(closed));

@@ -124,7 +124,8 @@ Result<std::string> read_mode(const Place& place, const std::string& fallback) {
 Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models,
                                             const std::string& fleet_mode) {
   TRY(place.only({"name", "mode", "count", "os", "kernel", "runtime", "runtimeVersion", "gpus", "driver",
-                  "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus", "memory", "labels", "taints"}));
+                  "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus", "memory", "labels",
+                  "taints"}));
   FleetNode node;
   node.name = TRY(place.text("name", ""));
   if (!is_dns_label(node.name)) {

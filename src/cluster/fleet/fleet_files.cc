@@ -15,7 +15,8 @@ Json to_json(const FleetOptions& options) {
                     {"image", options.image},
                     {"kubeconfig", options.kubeconfig},
                     {"dataDir", options.data_dir.string()},
-                    {"keep", options.keep}};
+                    {"keep", options.keep},
+                    {"faults", options.faults}};
 }
 
 Result<FleetOptions> fleet_options_from_json(const Json& json) {
@@ -29,6 +30,7 @@ Result<FleetOptions> fleet_options_from_json(const Json& json) {
   options.kubeconfig = str(get_string(json, {"kubeconfig"}));
   options.data_dir = str(get_string(json, {"dataDir"}));
   options.keep = get_bool(json, {"keep"});
+  options.faults = str(get_string(json, {"faults"}));
   return options;
 }
 

@@ -33,6 +33,7 @@ struct FleetOptions {
   std::string kubeconfig;  // an existing cluster's; empty: a control plane of its own
   fs::path data_dir;       // the control plane keeps everything here across fleets; empty: nothing is kept
   bool keep = false;       // outlive the caller
+  std::string faults;      // text of a faults file for a control plane of its own; may be empty
 };
 
 struct FleetService {

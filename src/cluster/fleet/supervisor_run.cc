@@ -115,6 +115,11 @@ Result<> FleetSupervisor::start_control_plane() {
     launch.argv.emplace_back("--data-dir");
     launch.argv.push_back(options_.data_dir);
   }
+  if (!options_.faults.empty()) {
+    const fs::path file = options_.state_dir / "faults.yaml";
+    TRY(put_file(file, options_.faults));
+    launch.argv.insert(launch.argv.end(), {"--faults", file});
+  }
   run_service("control-plane", "", std::move(launch));
   return {};
 }
