@@ -173,7 +173,7 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
 
 // Takes out of somebody else's cluster what the demo has put there, while its nodes can still end their pods:
 // the policy first, whose end is the operator's business, then all the rest.
-Result<> leave_cluster(Loop& loop, kube::Client& client, const Input& input, Duration limit) {
+Result<> leave_cluster(Loop& loop, kube::Client& client, const SimInput& input, Duration limit) {
   std::vector<Json> policy, rest;
   for (const auto& object : input.objects)
     (get_string(object, {"kind"}) == "ClusterPolicy" ? policy : rest).push_back(object);

@@ -36,7 +36,7 @@ TEST(cluster_hollow, three_nodes_become_schedulable) {
 }
 
 TEST(cluster_hollow, what_never_comes_is_named) {
-  auto fleet = make(with_faults("faults:\n  - {node: l4, event: pull-failure}\n"));
+  auto fleet = make(with_faults("faults:\n  - {node: l4, event: lost}\n"));
   ASSERT_TRUE(fleet);
   EXPECT_FALSE(fleet->loop().run_until([&] { return fleet->ready(); }, 10min));
   EXPECT_NE(fleet->first_broken_link().find("l4"), std::string::npos) << fleet->first_broken_link();

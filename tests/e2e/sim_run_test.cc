@@ -48,7 +48,7 @@ TEST_F(sim_run, ready_is_zero_and_a_seed_replays) {
 }
 
 TEST_F(sim_run, not_ready_is_one_and_the_broken_link_is_named) {
-  const std::string faults = file("faults.yaml", "faults:\n  - {node: gpu, event: pull-failure}\n");
+  const std::string faults = file("faults.yaml", "faults:\n  - {node: gpu, event: lost}\n");
   const ExitState ended = run({fleet_, "--faults", faults, "--timeout", "2m"});
   EXPECT_EQ(ended.code, 1) << ended.out;
   EXPECT_NE(ended.out.find("not ready after 2m0s. First broken link: "), std::string::npos) << ended.out;
