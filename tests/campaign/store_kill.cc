@@ -34,8 +34,9 @@ struct State {
 };
 struct Name {
   State known;
-  bool open = false;                 // a write without an answer:
-  std::optional<std::string> maybe;  // what it would leave
+  const char* heard = "at the start";  // how `known` is known
+  bool open = false;                   // a write without an answer:
+  std::optional<std::string> maybe;    // what it would leave
 };
 using Book = std::map<std::string, Name>;
 
@@ -80,6 +81,7 @@ struct Writer {
       ++answered;
       entry.known = entry.maybe ? State{version_of(*json), *entry.maybe} : State{};
       newest = std::max(newest, entry.known.version);
+      entry.heard = "answered";
       entry.open = false;
     }
   }
@@ -87,7 +89,11 @@ struct Writer {
 
 // What was seen to happen.
 struct Watcher {
-  std::map<std::string, State> seen;
+  struct Seen {
+    State state;
+    std::uint64_t version = 0;  // of the event; a deletion has one too
+  };
+  std::map<std::string, Seen> seen;
   std::uint64_t newest = 0, events = 0;
   std::string bad;
 
@@ -111,8 +117,8 @@ struct Watcher {
       newest = version;
       ++events;
       bool gone = get_string(*event, {"type"}) == "DELETED";
-      seen[str(get_string(*object, {"metadata", "name"}))] =
-          gone ? State{} : State{version, str(get_string(*object, {"data", "v"}))};
+      seen[str(get_string(*object, {"metadata", "name"}))] = {
+          gone ? State{} : State{version, str(get_string(*object, {"data", "v"}))}, version};
     }
   }
 };
@@ -220,10 +226,11 @@ class Campaign {
             entry.open &&
             (entry.maybe ? now.version > entry.known.version && now.data == *entry.maybe : now.version == 0);
         if (!same && !other)
-          return name + " was '" + entry.known.data.substr(0, 20) + "' at " +
-                 std::to_string(entry.known.version) + " and is '" + now.data.substr(0, 20) + "' at " +
-                 std::to_string(now.version);
+          return name + " (" + entry.heard + (entry.open ? ", and a write open" : "") + ") was '" +
+                 entry.known.data.substr(0, 20) + "' at " + std::to_string(entry.known.version) +
+                 " and is '" + now.data.substr(0, 20) + "' at " + std::to_string(now.version);
         entry.known = now;
+        entry.heard = "at the start";
         entry.open = false;
       }
     }
@@ -257,9 +264,12 @@ class Campaign {
       for (auto& [name, entry] : writer.book) {
         auto shown = watcher.seen.find(name);
         if (shown == watcher.seen.end() || !entry.open) continue;
-        bool outcome = entry.maybe ? shown->second.data == *entry.maybe : shown->second.version == 0;
-        if (!outcome || (entry.maybe && shown->second.version <= entry.known.version)) continue;
-        entry.known = shown->second;
+        const State& state = shown->second.state;
+        // An event from before the last answer tells of an earlier write: the watch may be behind.
+        if (shown->second.version <= entry.known.version) continue;
+        if (entry.maybe ? state.data != *entry.maybe : state.version != 0) continue;
+        entry.known = state;
+        entry.heard = "shown";
         entry.open = false;
       }
     }
