@@ -20,26 +20,17 @@ int sim_main(int argc, char** argv) {
   }
   if (word == "--help" || word == "-h") {
     std::puts(
-        "usage: gpuctl sim run FLEET [--policy FILE] [--faults FILE] [--seed N] [--until ready|stable]
-        "
-        "       gpuctl sim fault --node NODE --gpu INDEX FAULT…
-        "
-        "       gpuctl sim node NODE EVENT…
-
-        "
-        "Run a hollow fleet on a virtual clock, under faults: gpuctl sim run --help
-        "
-        "Make a GPU of a simulated node fail or recover: gpuctl sim fault --help
-        "
+        "usage: gpuctl sim run FLEET [--policy FILE] [--faults FILE] [--seed N] [--until ready|stable]\n"
+        "       gpuctl sim fault --node NODE --gpu INDEX FAULT…\n"
+        "       gpuctl sim node NODE EVENT…\n\n"
+        "Run a hollow fleet on a virtual clock, under faults: gpuctl sim run --help\n"
+        "Make a GPU of a simulated node fail or recover: gpuctl sim fault --help\n"
         "Make something happen to a node (reboot, kubelet restart, loss, …): gpuctl sim node --help");
     return 0;
   }
   const std::vector<std::string> known{"fault", "node", "run"};
-  std::fprintf(stderr,
-               "gpuctl sim: unknown command '%s'%s; there are run, fault and node
-               ", word.c_str(),
-               did_you_mean(word, known)
-                   .c_str());
+  std::fprintf(stderr, "gpuctl sim: unknown command '%s'%s; there are run, fault and node\n", word.c_str(),
+               did_you_mean(word, known).c_str());
   return 2;
 }
 
