@@ -21,7 +21,9 @@ struct Ends {
   std::atomic<int> here{0}, elsewhere{0};
 
   std::shared_ptr<const void> keep(std::shared_ptr<const void> what) {
-    return {this, [this, what](const void*) { ++(std::this_thread::get_id() == loop ? here : elsewhere); }};
+    return {this, [this, held = std::move(what)](const void*) {
+              ++(std::this_thread::get_id() == loop ? here : elsewhere);
+            }};
   }
 };
 
