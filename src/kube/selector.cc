@@ -65,18 +65,18 @@ std::unexpected<Error> bad(std::string_view text, const std::string& why) {
 }
 
 std::string found(std::string_view token) {
-  return token.empty() ? "found the end" : "found '" + std::string(token) + "'";
+  return "found '" + std::string(token) + "'";
 }
 
 // The values between parentheses; "(a,,b)" has an empty one.
 Result<std::vector<std::string>> parse_values(Lexer& lexer, std::string_view text) {
-  if (const auto token = lexer.next(); token != "(") return bad(text, "expected '(', " + found(token));
+  if (const auto token = lexer.next(); token != "(") return bad(text, found(token) + " expected: '('");
   std::vector<std::string> values;
   bool have_value = false;
   while (true) {
     const std::string_view token = lexer.next();
     if (Lexer::is_word(token)) {
-      if (have_value) return bad(text, "expected ',' or ')', " + found(token));
+      if (have_value) return bad(text, found(token) + ", expected: ',' or ')'");
       values.emplace_back(token);
       have_value = true;
     } else if (token == "," || token == ")") {
@@ -84,7 +84,7 @@ Result<std::vector<std::string>> parse_values(Lexer& lexer, std::string_view tex
       if (token == ")") return values;
       have_value = false;
     } else {
-      return bad(text, "expected ',' or ')', " + found(token));
+      return bad(text, found(token) + ", expected: ',' or ')'");
     }
   }
 }
@@ -133,7 +133,10 @@ Result<LabelSelector> LabelSelector::parse(std::string_view text) {
     std::string_view token = lexer.next();
     const bool negated = token == "!";
     if (negated) token = lexer.next();
-    if (!Lexer::is_word(token)) return bad(text, "expected a label key, " + found(token));
+    if (!Lexer::is_word(token))
+      return bad(text, found(token) + (out.terms_.empty() && !negated
+                                           ? ", expected: !, identifier, or 'end of string'"
+                                           : ", expected: identifier after ','"));
     term.key = token;
     if (!is_label_key(token)) return bad(text, "'" + term.key + "' is not a label key");
     const std::string_view op = lexer.peek();
@@ -147,14 +150,19 @@ Result<LabelSelector> LabelSelector::parse(std::string_view text) {
       lexer.next();
       term.op = op == "!=" ? Term::Op::kNotIn : Term::Op::kIn;
       // "a=" means the empty value.
-      term.values.emplace_back(Lexer::is_word(lexer.peek()) ? lexer.next() : std::string_view());
+      const std::string_view value = lexer.peek();
+      if (!value.empty() && value != "," && !Lexer::is_word(value))
+        return bad(text, found(value) + ", expected: identifier");
+      term.values.emplace_back(Lexer::is_word(value) ? lexer.next() : std::string_view());
     } else if (op == ">" || op == "<") {
       lexer.next();
       term.op = op == ">" ? Term::Op::kGreater : Term::Op::kLess;
       term.values.emplace_back(lexer.next());
-      if (!parse_int(term.values[0])) return bad(text, "'" + term.values[0] + "' is not a whole number");
+      if (!parse_int(term.values[0]))
+        return bad(text, "values[0]: Invalid value: " + to_text(Json(term.values[0])) +
+                             ": for 'Gt', 'Lt' operators, the value must be an integer");
     } else {
-      return bad(text, "expected in, notin, =, ==, !=, > or < after '" + term.key + "', " + found(op));
+      return bad(text, found(op) + ", expected: in, notin, =, ==, !=, gt, lt");
     }
     for (const std::string& value : term.values) {
       if (term.op != Term::Op::kGreater && term.op != Term::Op::kLess && !is_label_value(value)) {
@@ -164,7 +172,7 @@ Result<LabelSelector> LabelSelector::parse(std::string_view text) {
     out.terms_.push_back(std::move(term));
     token = lexer.next();
     if (token.empty()) return out;
-    if (token != ",") return bad(text, "expected ',', " + found(token));
+    if (token != ",") return bad(text, found(token) + ", expected: ',' or 'end of string'");
   }
 }
 

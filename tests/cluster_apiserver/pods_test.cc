@@ -17,7 +17,7 @@ TEST(cluster_apiserver, case34_extended_resources) {
   EXPECT_NE(text_at(half.body, {"message"}).find("must be an integer"), std::string::npos);
   Reply request_only = api.post(kPods, pod(R"({"requests":{"nvidia.com/gpu":1}})"));
   EXPECT_EQ(request_only.status, 422);
-  EXPECT_NE(text_at(request_only.body, {"message"}).find("imit must be set for non overcommit resources"),
+  EXPECT_NE(text_at(request_only.body, {"message"}).find("imit must be set for non overcommitable resources"),
             std::string::npos);
   EXPECT_EQ(api.post(kPods, pod(R"({"limits":{"nvidia.com/gpu":2},"requests":{"nvidia.com/gpu":1}})")).status,
             422);
@@ -165,7 +165,8 @@ TEST(cluster_apiserver, case28_eviction_within_budgets) {
   api.patch(status, R"({"status":{"disruptionsAllowed":1}})");
   EXPECT_EQ(api.post(str(kPods) + "/p/eviction", body).status, 201);
   EXPECT_FALSE(text_at(api.get(str(kPods) + "/p").body, {"metadata", "deletionTimestamp"}).empty());
-  EXPECT_EQ(api.post(str(kPods) + "/none/eviction", body).status, 404);
+  EXPECT_EQ(api.post(str(kPods) + "/none/eviction", body).status, 400);  // another pod's
+  EXPECT_EQ(api.post(str(kPods) + "/none/eviction", R"({"metadata":{"name":"none"}})").status, 404);
 }
 
 TEST(cluster_apiserver, tokens_are_bound_to_their_pod) {

@@ -26,7 +26,8 @@ TEST(cluster_controllers, case34_extended_resources) {
   EXPECT_EQ(get_string(*condition, {"status"}), "False");
   EXPECT_EQ(get_string(*condition, {"reason"}), "Unschedulable");
   EXPECT_EQ(get_string(*condition, {"message"}),
-            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 "
+            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. no new claims to deallocate, "
+            "preemption: 0/3 nodes are available: 3 "
             "Preemption "
             "is not helpful for scheduling.");
   // Limit only: the request is copied. One each fits twice, not three times.
@@ -76,7 +77,8 @@ TEST(cluster_controllers, scheduler_names_every_reason) {
       get_string(*kube::condition(*t.get(kPods, "default", "p"), "PodScheduled"), {"message"}),
       "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, 1 "
       "node(s) "
-      "had untolerated taint {k: v}. preemption: 0/3 nodes are available: 3 Preemption is not helpful for "
+      "had untolerated taint {k: v}. no new claims to deallocate, preemption: 0/3 nodes are available: 3 "
+      "Preemption is not helpful for "
       "scheduling.");
   // A cordon, and a node whose ports are taken.
   t.merge(kNodes, "", "c", R"({"spec":{"unschedulable":true}})");

@@ -95,7 +95,13 @@ Answer<> admit_priority(Server& server, Call& call, Json& pod) {
       if (get_bool(object->value(), {"globalDefault"})) chosen = object;
     if (chosen) set(spec, {"priorityClassName"}, Json(kube::name_of(chosen->value())));
   }
-  set(spec, {"priority"}, chosen ? get_int(chosen->value(), {"value"}) : 0);
+  std::int64_t priority = chosen ? get_int(chosen->value(), {"value"}) : 0;
+  if (has(spec, {"priority"}) && get_int(spec, {"priority"}) != priority)
+    return forbidden(*call.type, kube::name_of(pod),
+                     "the integer value of priority (" + std::to_string(get_int(spec, {"priority"})) +
+                         ") must not be provided in pod spec; priority admission controller computed " +
+                         std::to_string(priority) + " from the given PriorityClass name");
+  set(spec, {"priority"}, priority);
   if (!has(spec, {"preemptionPolicy"}))
     set(spec, {"preemptionPolicy"},
         Json(chosen ? get_string(chosen->value(), {"preemptionPolicy"}, "PreemptLowerPriority")
@@ -146,9 +152,9 @@ Answer<> admit_runtime_class(Server& server, Call& call, Json& pod) {
 Answer<> admit_pod(Server& server, Call& call, Json& pod) {
   TRY(admit_service_account(server, call, pod));
   TRY(admit_priority(server, call, pod));
+  admit_tolerations(ensure(pod, {"spec"}));
   TRY(admit_runtime_class(server, call, pod));
   Json& spec = ensure(pod, {"spec"});
-  admit_tolerations(spec);
   set(pod, {"status"}, JsonObject{{"phase", "Pending"}, {"qosClass", qos_class(spec)}});
   return {};
 }
@@ -256,6 +262,7 @@ Answer<> Server::admit_update(Call& call, const Json& old, Json& object) {
   const ResourceType& type = *call.type;
   if (call.sub == "status") return {};
   if (type.store == "apps/daemonsets") template_generation(&old, object);
+  if (type.store == "/pods" && object.get_object().contains("spec")) admit_tolerations(object.at("spec"));
   if (type.store == "/services") {
     // A writer that leaves the addresses out means the ones that are there.
     if (get_string(object, {"spec", "type"}) != "ExternalName")
@@ -306,6 +313,8 @@ void Server::created(const ResourceType& type, const Json& object) {
   auto add = [&](std::string_view plural, Json extra) {
     TypePtr of = find_type("", "v1", plural);
     Call call = internal_call(of, ns, "");
+    call.user.name = "system:kube-controller-manager";
+    call.manager = "kube-controller-manager";
     (void)create(call, std::move(extra));
   };
   add("serviceaccounts",
@@ -314,7 +323,8 @@ void Server::created(const ResourceType& type, const Json& object) {
   JsonObject annotations{
       {"kubernetes.io/description",
        "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
-       "endpoints such as the internal service IP or kubernetes.default.svc."}};
+       "endpoints such as the internal service IP or kubernetes.default.svc. "
+       "No other usage is guaranteed across distributions of Kubernetes clusters."}};
   add("configmaps", JsonObject{{"apiVersion", "v1"},
                                {"kind", "ConfigMap"},
                                {"metadata", JsonObject{{"name", "kube-root-ca.crt"},

@@ -68,6 +68,8 @@ void write_owners(Json& object, const std::vector<Owner>& owners) {
   }
 }
 
+FieldSet brought(const ResourceType& type, const Json& object, const Form& form);
+
 // What nobody owns.
 FieldSet tracked(FieldSet fields) {
   fields.children.erase("f:apiVersion");
@@ -76,7 +78,7 @@ FieldSet tracked(FieldSet fields) {
   if (meta == fields.children.end()) return fields;
   for (std::string_view name :
        {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "selfLink",
-        "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "generateName"})
+        "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"})
     meta->second.children.erase("f:" + std::string(name));
   if (meta->second.children.empty()) fields.children.erase(meta);
   return fields;
@@ -142,24 +144,44 @@ Refusal bad_options(FieldError error) {
   return invalid_object("meta.k8s.io", "PatchOptions", "", {std::move(error)});
 }
 
-Answer<Json> applied_body(Server& server, Call& call) {
+// The object of an apply's body, and the body as it was given: what is owned includes empty values.
+struct Applied {
+  Json object, given;
+};
+
+Refusal no_typed_object(const ResourceType& type, const Json& raw, const std::vector<std::string>& faults) {
+  std::string text = "failed to create typed patch object (" + str(kube::namespace_of(raw)) + "/" +
+                     str(kube::name_of(raw)) + "; " + (type.group.empty() ? "/" : "") + type.api_version() +
+                     ", Kind=" + type.kind + "): ";
+  if (faults.size() == 1) return refuse(500, "", text + faults[0]);
+  text += "errors:";
+  for (const std::string& fault : faults) text += "\n  " + fault;
+  return refuse(500, "", text);
+}
+
+Answer<Applied> applied_body(Server& server, Call& call) {
   const ResourceType& type = *call.type;
   Result<YamlDocument> document = parse_yaml_one(call.http.body, "body");
   if (!document) return bad_request("error decoding YAML: " + document.error().text());
   const Json& raw = document->value;
   if (!raw.is_object()) return bad_request("error decoding YAML: the body is not an object");
-  for (std::string_view key : {"apiVersion", "kind"})
-    if (get_string(raw, {key}).empty())
-      return bad_request("invalid object type: Object '" +
-                         std::string(key == "kind" ? "Kind" : "apiVersion") + "' is missing");
+  std::string api = str(get_string(raw, {"apiVersion"}));
+  std::string kind = str(get_string(raw, {"kind"}));
+  if (api != type.api_version() || kind != type.kind)
+    return bad_request("invalid object type: " + (api.find('/') == std::string::npos ? "/" + api : api) +
+                       ", Kind=" + kind);
   std::string_view name = get_string(raw, {"metadata", "name"});
   if (!name.empty() && name != call.name)
     return bad_request("the name of the object (" + str(name) + ") does not match the name on the URL (" +
                        call.name + ")");
   if (has(raw, {"metadata", "managedFields"})) return bad_request("metadata.managedFields must be nil");
+  std::vector<std::string> faults;
+  find_faults(raw, Form::of_type(type), "", faults);
+  std::sort(faults.begin(), faults.end());
+  if (!faults.empty()) return no_typed_object(type, raw, faults);
   Json object = TRY(server.read_object(call, type, raw));
   set(object, {"metadata", "name"}, Json(call.name));
-  return object;
+  return Applied{std::move(object), raw};
 }
 
 }  // namespace
@@ -169,9 +191,10 @@ Answer<ObjectPtr> Server::apply_request(Call& call) {
     return bad_options(required("fieldManager", "is required for apply patch"));
   if (call.param("fieldManager").size() > 128) return bad_options(too_long("fieldManager", 128));
   const ResourceType& type = *call.type;
-  Json applied = TRY(applied_body(*this, call));
+  Applied body_of = TRY(applied_body(*this, call));
+  Json applied = std::move(body_of.object);
   Form form = Form::of_type(type);
-  FieldSet wanted = part_of(call, tracked(fields_of(applied, form)));
+  FieldSet wanted = part_of(call, tracked(fields_of(body_of.given, form)));
   std::string api = type.api_version();
   ObjectPtr before = stored(type, call.ns, call.name);
   if (!before) {
@@ -181,6 +204,7 @@ Answer<ObjectPtr> Server::apply_request(Call& call) {
                           str(get_string(applied, {"metadata", "uid"})) +
                           ", and no existing object was found");
     if (call.sub == "status") return not_found(type, call.name);
+    gpuop::remove(applied, {"metadata", "resourceVersion"});
     Owner owner{call.manager, "Apply", api, now_text(), "", wanted};
     call.managed = managed_fields({owner});
     return create(call, std::move(applied));
@@ -193,7 +217,7 @@ Answer<ObjectPtr> Server::apply_request(Call& call) {
     if (owners.empty())
       owners.push_back({"before-first-apply", "Update", api,
                         str(get_string(current, {"metadata", "creationTimestamp"})), "",
-                        tracked(fields_of(current, form))});
+                        tracked(brought(type, current, form))});
     auto mine = std::find_if(owners.begin(), owners.end(), [&](const Owner& owner) {
       return owner.is(call.manager, "Apply", api, call.sub);
     });
@@ -230,12 +254,14 @@ Answer<ObjectPtr> Server::apply_request(Call& call) {
       if (!owner.is(call.manager, "Apply", api, call.sub)) kept.add(owner.fields);
     remove_fields(merged, last.without(kept), kept, form);
 
+    // An apply that only takes ownership has no time.
+    bool content = merged != current;
     if (mine == owners.end()) {
-      owners.push_back({call.manager, "Apply", api, now_text(), call.sub, wanted});
+      owners.push_back({call.manager, "Apply", api, content ? now_text() : std::string(), call.sub, wanted});
     } else if (mine->fields.json() != wanted.json() || mine->api_version != api) {
       mine->fields = wanted;
       mine->api_version = api;
-      mine->time = now_text();
+      if (content) mine->time = now_text();
     }
     call.managed = managed_fields(owners);
     FieldValidation asked = std::exchange(call.validation, FieldValidation::kIgnore);
@@ -244,6 +270,62 @@ Answer<ObjectPtr> Server::apply_request(Call& call) {
     return read;
   });
 }
+
+namespace {
+
+// Structs that objects of built-in types always have, empty or not: nobody brings them.
+Json always_there(const ResourceType& type) {
+  Json out = JsonObject{{"metadata", JsonObject()}};
+  if (type.custom) return out;
+  if (type.store == "apiextensions.k8s.io/customresourcedefinitions") {
+    set(out, {"spec", "names"}, JsonObject());
+    set(out, {"status", "acceptedNames"}, JsonObject());
+  }
+  if (type.message == nullptr) return out;
+  for (std::string_view key : {"spec", "status"})
+    if (type.message->by_name.contains(key)) set(out, {key}, JsonObject());
+  auto pod_template = [&](Keys at) {
+    set(ensure(out, at), {"metadata"}, JsonObject());
+    set(ensure(out, at), {"spec"}, JsonObject{{"containers", JsonArray()}});
+  };
+  const std::string& store = type.store;
+  if (store == "/pods") set(out, {"spec", "containers"}, JsonArray());
+  if (store.starts_with("apps/") && type.message->by_name.contains("spec"))
+    pod_template({"spec", "template"});
+  if (store == "batch/jobs") pod_template({"spec", "template"});
+  if (store == "batch/cronjobs") pod_template({"spec", "jobTemplate", "spec", "template"});
+  if (store == "apps/deployments") set(out, {"spec", "strategy"}, JsonObject());
+  if (store == "apps/daemonsets" || store == "apps/statefulsets")
+    set(out, {"spec", "updateStrategy"}, JsonObject());
+  if (store == "/services") set(out, {"status", "loadBalancer"}, JsonObject());
+  if (store == "/nodes") {
+    set(out, {"status", "daemonEndpoints", "kubeletEndpoint"}, JsonObject());
+    set(out, {"status", "nodeInfo"}, JsonObject());
+  }
+  if (store.starts_with("rbac.authorization.k8s.io/") && type.message->by_name.contains("rules"))
+    set(out, {"rules"}, Json(nullptr));
+  if (store == "/namespaces") set(out, {"spec", "finalizers"}, JsonArray{"kubernetes"});
+  return out;
+}
+
+void fill(JsonObject& object, const JsonObject& from) {
+  for (const auto& [key, value] : from) {
+    Json* there = object.if_contains(key);
+    if (there == nullptr) {
+      object[key] = value;
+    } else if (there->is_object() && value.is_object()) {
+      fill(there->get_object(), value.get_object());
+    }
+  }
+}
+
+// What a writer owns who brought the whole object.
+FieldSet brought(const ResourceType& type, const Json& object, const Form& form) {
+  Json base = always_there(type);
+  return compare(base, object, form).changed;
+}
+
+}  // namespace
 
 void Server::track_fields(const Call& call, const Json* before, Json& after) {
   if (!call.managed.is_null()) {
@@ -267,9 +349,13 @@ void Server::track_fields(const Call& call, const Json* before, Json& after) {
     return;
   }
   if (call.user.name == "system:apiserver" && owners.empty()) return;
+  // Where nothing is recorded, an update begins no record; an apply does.
+  if (before != nullptr && owners.empty()) return;
   Form form = Form::of_type(type);
-  static const Json nothing = JsonObject();
-  FieldChanges changes = compare(before == nullptr ? nothing : *before, after, form);
+  Json base = before == nullptr ? Json(JsonObject()) : *before;
+  Json there = always_there(type);
+  fill(base.get_object(), there.get_object());
+  FieldChanges changes = compare(base, after, form);
   FieldSet changed = part_of(call, tracked(std::move(changes.changed)));
   FieldSet removed = tracked(std::move(changes.removed));
   std::string api = type.api_version();

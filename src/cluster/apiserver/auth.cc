@@ -199,11 +199,14 @@ void Server::review(const CallPtr& call) {
   if (kind == "SelfSubjectReview") {
     JsonArray groups;
     for (const std::string& group : call->user.groups) groups.push_back(Json(group));
+    set(body, {"metadata", "creationTimestamp"}, Json(now_text()));
     set(body, {"status", "userInfo"},
         JsonObject{{"username", call->user.name}, {"groups", std::move(groups)}});
     return respond_json(call, 201, body);
   }
   if (kind == "TokenReview") {
+    if (get_string(body, {"spec", "token"}).empty())
+      return respond_status(call, bad_request("token is required for TokenReview in authentication").error());
     Call probe;
     probe.http.headers["Authorization"] = "Bearer " + str(get_string(body, {"spec", "token"}));
     Answer<ApiUser> user = authenticate(probe);
@@ -216,7 +219,7 @@ void Server::review(const CallPtr& call) {
           {"user", JsonObject{{"username", user->name}, {"uid", user->uid}, {"groups", std::move(groups)}}}};
       if (has(body, {"spec", "audiences"})) status["audiences"] = *find(body, {"spec", "audiences"});
     } else {
-      status = {{"error", "invalid bearer token"}};
+      status = {{"user", JsonObject()}, {"error", "invalid bearer token"}};
     }
     set(body, {"status"}, std::move(status));
     return respond_json(call, 201, body);
@@ -240,6 +243,15 @@ void Server::review(const CallPtr& call) {
                    {"incomplete", false}});
     return respond_json(call, 201, body);
   }
+  FieldErrors faults;
+  if (has(body, {"spec", "resourceAttributes"}) == has(body, {"spec", "nonResourceAttributes"}))
+    faults.push_back(invalid("spec.resourceAttributes", Json(nullptr),
+                             "exactly one of nonResourceAttributes or resourceAttributes must be specified"));
+  if (kind != "SelfSubjectAccessReview" && get_string(body, {"spec", "user"}).empty() &&
+      get_array(body, {"spec", "groups"}).empty())
+    faults.push_back(invalid("spec.user", Json(""), "at least one of user or group must be specified"));
+  if (!faults.empty())
+    return respond_status(call, invalid_object(type.group, "", "", std::move(faults)).error());
   // The access reviews: of the caller, or of whoever the body names.
   ApiUser user = call->user;
   if (kind != "SelfSubjectAccessReview") {
@@ -257,7 +269,6 @@ void Server::review(const CallPtr& call) {
                        get_string(body, {"spec", "nonResourceAttributes", "path"}));
   }
   JsonObject status{{"allowed", may}};
-  if (!may) status["reason"] = "";
   set(body, {"status"}, std::move(status));
   respond_json(call, 201, body);
 }

@@ -51,6 +51,11 @@ std::vector<Json> roles() {
   JsonArray discovery;
   discovery.push_back(paths);
   all.push_back(cluster_role("system:discovery", std::move(discovery)));
+  JsonArray info;
+  info.push_back(
+      JsonObject{{"nonResourceURLs", JsonArray{"/healthz", "/livez", "/readyz", "/version", "/version/"}},
+                 {"verbs", JsonArray{"get"}}});
+  all.push_back(cluster_role("system:public-info-viewer", std::move(info)));
   JsonArray self;
   self.push_back(rule(JsonArray{"authorization.k8s.io"},
                       JsonArray{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}, JsonArray{"create"}));
@@ -122,6 +127,7 @@ void Server::bootstrap() {
   };
   bind_group("cluster-admin", "system:masters");
   bind_group("system:discovery", "system:authenticated");
+  bind_group("system:public-info-viewer", "system:authenticated");
   bind_group("system:basic-user", "system:authenticated");
   bind_group("system:node", "system:nodes");
   JsonObject service = named("v1", "Service", "kubernetes");

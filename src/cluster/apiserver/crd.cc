@@ -1,6 +1,7 @@
 #include "cluster/apiserver/crd.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "kube/object.h"
@@ -34,17 +35,19 @@ void set_default(Json& root, Keys keys, Json value) {
 
 void check_versions(const Json& crd, FieldErrors& errors) {
   const JsonArray& versions = get_array(crd, {"spec", "versions"});
-  if (versions.empty()) errors.push_back(required("spec.versions"));
   int storage = 0;
   for (std::size_t i = 0; i < versions.size(); ++i) {
     std::string path = "spec.versions[" + std::to_string(i) + "]";
     const Json& version = versions[i];
     if (get_string(version, {"name"}).empty()) errors.push_back(required(path + ".name"));
     if (get_bool(version, {"storage"})) ++storage;
-    std::string below = path + ".schema.openAPIV3Schema";
+    // One schema for all versions is told of as the definition's.
+    std::string below =
+        (versions.size() == 1 && has(version, {"schema"}) ? "spec.validation" : path + ".schema") +
+        std::string(".openAPIV3Schema");
     const Json* schema = find(version, {"schema", "openAPIV3Schema"});
     if (schema == nullptr) {
-      errors.push_back(required(below, "schemas are required"));
+      errors.push_back(required(below));
       continue;
     }
     if (get_string(*schema, {"type"}) != "object")
@@ -56,15 +59,15 @@ void check_versions(const Json& crd, FieldErrors& errors) {
   }
   if (storage != 1)
     errors.push_back({"spec.versions", "FieldValueInvalid",
-                      "Invalid value: " + to_text(Json(versions)).substr(0, 64) +
+                      "Invalid value: " + (versions.empty() ? "null" : to_text(Json(versions))) +
                           ": must have exactly one version marked as storage version"});
 }
 
-std::shared_ptr<const CustomType> custom_type(const Json& version) {
+std::shared_ptr<const CustomType> custom_type(const Json& version, const std::string& named) {
   FieldErrors ignored;  // they were refused when the definition was written
   const Json* source = find(version, {"schema", "openAPIV3Schema"});
   return std::make_shared<CustomType>(
-      Schema::compile(source == nullptr ? Json(JsonObject()) : *source, "", ignored), version);
+      Schema::compile(source == nullptr ? Json(JsonObject()) : *source, "", ignored), version, named);
 }
 
 TypePtr type_of_version(const Json& crd, const Json& version) {
@@ -87,7 +90,7 @@ TypePtr type_of_version(const Json& crd, const Json& version) {
         {"status", type->group, type->version, type->kind, {"get", "patch", "update"}});
   if (type->has_scale)
     type->subresources.push_back({"scale", "autoscaling", "v1", "Scale", {"get", "patch", "update"}});
-  type->custom = custom_type(version);
+  type->custom = custom_type(version, type->api_version() + " " + type->kind);
   type->store = type->group + "/" + type->plural;
   return type;
 }
@@ -140,11 +143,23 @@ const Json* step_bracket(const Json* at, std::string_view inside) {
 
 }  // namespace
 
-CustomType::CustomType(std::shared_ptr<const Schema> schema, const Json& version)
+namespace {
+
+std::string description_of(const Json& column) {
+  std::string_view given = get_string(column, {"description"});
+  if (!given.empty()) return str(given);
+  return "Custom resource definition column (in JSONPath format): " + str(get_string(column, {"jsonPath"}));
+}
+
+}  // namespace
+
+CustomType::CustomType(std::shared_ptr<const Schema> schema, const Json& version, const std::string& named)
     : schema_(std::move(schema)) {
+  if (get_bool(version, {"deprecated"}))
+    warnings_.push_back(str(get_string(version, {"deprecationWarning"}, named + " is deprecated")));
   for (const Json& column : get_array(version, {"additionalPrinterColumns"}))
     columns_.push_back({str(get_string(column, {"name"})), str(get_string(column, {"type"})),
-                        str(get_string(column, {"format"})), str(get_string(column, {"description"})),
+                        str(get_string(column, {"format"})), description_of(column),
                         static_cast<int>(get_int(column, {"priority"})),
                         str(get_string(column, {"jsonPath"}))});
   for (const Json& field : get_array(version, {"selectableFields"})) {
@@ -179,26 +194,27 @@ FieldErrors validate_crd(const Json& crd) {
   FieldErrors errors;
   std::string group = group_of(crd);
   std::string plural = plural_of(crd);
+  if (kube::name_of(crd) != plural + "." + group)
+    errors.push_back(
+        invalid("metadata.name", Json(kube::name_of(crd)), "must be spec.names.plural+\".\"+spec.group"));
   if (group.empty()) errors.push_back(required("spec.group"));
-  if (plural.empty()) errors.push_back(required("spec.names.plural"));
-  if (get_string(crd, {"spec", "names", "kind"}).empty()) errors.push_back(required("spec.names.kind"));
   std::string_view scope = get_string(crd, {"spec", "scope"});
   if (scope.empty()) {
     errors.push_back(required("spec.scope"));
   } else if (scope != "Cluster" && scope != "Namespaced") {
     errors.push_back(unsupported("spec.scope", Json(scope), {"Cluster", "Namespaced"}));
   }
-  if (!group.empty() && !plural.empty() && kube::name_of(crd) != plural + "." + group)
-    errors.push_back(
-        invalid("metadata.name", Json(kube::name_of(crd)), "must be spec.names.plural+\".\"+spec.group"));
   if (protected_group(group) && kube::annotation(crd, "api-approved.kubernetes.io").empty() &&
       group != "nfd.k8s-sigs.io")
     errors.push_back(
         required("metadata.annotations[api-approved.kubernetes.io]",
-                 "protected groups must have approval annotation \"api-approved.kubernetes.io\""));
+                 "protected groups must have approval annotation \"api-approved.kubernetes.io\", see "
+                 "https://github.com/kubernetes/enhancements/pull/1111"));
   if (get_bool(crd, {"spec", "preserveUnknownFields"}))
-    errors.push_back(
-        invalid("spec.preserveUnknownFields", true, "must be false in order to use defaults in the schema"));
+    errors.push_back(invalid(
+        "spec.preserveUnknownFields", true,
+        "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema "
+        "instead"));
   std::string_view strategy = get_string(crd, {"spec", "conversion", "strategy"});
   if (strategy == "Webhook") {
     errors.push_back(
@@ -207,20 +223,75 @@ FieldErrors validate_crd(const Json& crd) {
     errors.push_back(unsupported("spec.conversion.strategy", Json(strategy), {"None", "Webhook"}));
   }
   check_versions(crd, errors);
+  for (std::string_view name : {"plural", "singular", "kind", "listKind"})
+    if (get_string(crd, {"spec", "names", name}).empty())
+      errors.push_back(required("spec.names." + str(name)));
+  const JsonArray& versions = get_array(crd, {"spec", "versions"});
+  if (std::none_of(versions.begin(), versions.end(), [](const Json& v) { return get_bool(v, {"storage"}); }))
+    errors.push_back(
+        invalid("status.storedVersions", Json(nullptr), "must have at least one stored version"));
   return errors;
 }
 
-void establish_crd(Json& crd, std::string_view conflict, std::string_view now_text) {
-  if (conflict.empty()) {
+namespace {
+
+struct NameConflict {
+  std::string reason, message;
+};
+
+// Gives the definition the names that are free; what the last one that is not was.
+NameConflict accept_names(Json& crd, const std::vector<Json>& others) {
+  std::set<std::string> resources;  // plurals, singulars and short names are looked up alike
+  std::set<std::string> kinds;
+  for (const Json& other : others) {
+    for (std::string_view key : {"plural", "singular"})
+      resources.insert(str(get_string(other, {"status", "acceptedNames", key})));
+    for (const Json& name : get_array(other, {"status", "acceptedNames", "shortNames"}))
+      resources.insert(str(as_text(name)));
+    for (std::string_view key : {"kind", "listKind"})
+      kinds.insert(str(get_string(other, {"status", "acceptedNames", key})));
+  }
+  NameConflict conflict;
+  JsonObject accepted{{"plural", ""}, {"kind", ""}};
+  auto take = [&](std::string_view key, const std::set<std::string>& used, std::string_view reason) {
+    std::string name = str(get_string(crd, {"spec", "names", key}));
+    if (used.contains(name)) {
+      conflict = {str(reason), to_text(Json(name)) + " is already in use"};
+    } else if (!name.empty()) {
+      accepted[key] = name;
+    }
+  };
+  take("plural", resources, "PluralConflict");
+  take("singular", resources, "SingularConflict");
+  bool free = true;
+  for (const Json& name : get_array(crd, {"spec", "names", "shortNames"}))
+    if (resources.contains(str(as_text(name)))) {
+      conflict = {"ShortNamesConflict", to_text(name) + " is already in use"};
+      free = false;
+    }
+  for (std::string_view key : {"shortNames", "categories"})
+    if (const Json* list = find(crd, {"spec", "names", key});
+        list != nullptr && (free || key == "categories"))
+      accepted[key] = *list;
+  take("kind", kinds, "KindConflict");
+  take("listKind", kinds, "ListKindConflict");
+  if (!conflict.reason.empty()) set(crd, {"status", "acceptedNames"}, std::move(accepted));
+  return conflict;
+}
+
+}  // namespace
+
+void establish_crd(Json& crd, const std::vector<Json>& others, std::string_view now_text) {
+  NameConflict conflict = accept_names(crd, others);
+  if (conflict.reason.empty()) {
     set(crd, {"status", "acceptedNames"}, *find(crd, {"spec", "names"}));
     kube::set_condition(crd, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now_text);
     kube::set_condition(crd, "Established", "True", "InitialNamesAccepted",
                         "the initial names have been accepted", now_text);
   } else {
-    kube::set_condition(crd, "NamesAccepted", "False", "NamesConflict", conflict, now_text);
+    kube::set_condition(crd, "NamesAccepted", "False", conflict.reason, conflict.message, now_text);
     if (kube::condition(crd, "Established") == nullptr)
       kube::set_condition(crd, "Established", "False", "NotAccepted", "not all names are accepted", now_text);
-    set_default(crd, {"status", "acceptedNames"}, JsonObject{{"plural", ""}, {"kind", ""}});
   }
   JsonArray stored = get_array(crd, {"status", "storedVersions"});
   for (const Json& version : get_array(crd, {"spec", "versions"})) {

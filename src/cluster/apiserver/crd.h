@@ -23,11 +23,14 @@ struct PrinterColumn {
 // One served version of a custom resource.
 class CustomType {
  public:
-  CustomType(std::shared_ptr<const Schema> schema, const Json& version);
+  // `named`: "example.com/v1beta1 Thing".
+  CustomType(std::shared_ptr<const Schema> schema, const Json& version, const std::string& named);
 
   const Schema& schema() const { return *schema_; }
   const std::vector<PrinterColumn>& columns() const { return columns_; }
   bool selectable(std::string_view field) const;
+  // What every answer says of a deprecated version.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // spec.versions[].schema.openAPIV3Schema as it was given.
   const Json& source() const { return source_; }
   // Paths of the scale subresource, "" when there is none.
@@ -36,7 +39,7 @@ class CustomType {
  private:
   std::shared_ptr<const Schema> schema_;
   std::vector<PrinterColumn> columns_;
-  std::vector<std::string> selectable_;
+  std::vector<std::string> selectable_, warnings_;
   Json source_;
 };
 
@@ -44,8 +47,9 @@ class CustomType {
 void default_crd(Json& crd);
 // Everything that makes a definition unusable.
 FieldErrors validate_crd(const Json& crd);
-// Writes status: acceptedNames, storedVersions, conditions. `conflict`: why the names cannot be taken, or "".
-void establish_crd(Json& crd, std::string_view conflict, std::string_view now_text);
+// Writes status: acceptedNames, storedVersions, conditions. `others`: the group's other definitions, which
+// hold the names that they have been given.
+void establish_crd(Json& crd, const std::vector<Json>& others, std::string_view now_text);
 // The served versions; empty while the names are not accepted.
 std::vector<TypePtr> types_of_crd(const Json& crd);
 

@@ -11,22 +11,39 @@ namespace {
 constexpr std::string_view kStore = "apiextensions.k8s.io/customresourcedefinitions";
 constexpr std::string_view kCleanup = "customresourcecleanup.apiextensions.k8s.io";
 
+// What a definition that is in use cannot become.
+FieldErrors changed_for_good(const Json& old, const Json& crd) {
+  FieldErrors errors;
+  auto same = [&](Keys keys, const std::string& path) {
+    if (get_string(old, keys) != get_string(crd, keys))
+      errors.push_back(invalid(path, Json(get_string(crd, keys)), "field is immutable"));
+  };
+  const Json* established = kube::condition(old, "Established");
+  if (established != nullptr && get_string(*established, {"status"}) == "True") {
+    same({"spec", "scope"}, "spec.scope");
+    same({"spec", "names", "kind"}, "spec.names.kind");
+  }
+  same({"spec", "group"}, "spec.group");
+  same({"spec", "names", "plural"}, "spec.names.plural");
+  return errors;
+}
+
 }  // namespace
 
 Answer<> Server::crd_written(Call& call, Json& crd) {
   default_crd(crd);
-  FieldErrors errors = validate_crd(crd);
-  if (!errors.empty()) return invalid_object(*call.type, kube::name_of(crd), std::move(errors));
-  // Another definition of the group may hold the plural or the kind.
-  std::string taken;
-  for (const auto& [key, other] : store.collection(std::string(kStore)).objects()) {
-    if (key == kube::name_of(crd) ||
-        get_string(other->value(), {"spec", "group"}) != get_string(crd, {"spec", "group"}))
-      continue;
-    if (get_string(other->value(), {"spec", "names", "kind"}) == get_string(crd, {"spec", "names", "kind"}))
-      taken = "\"" + str(get_string(crd, {"spec", "names", "kind"})) + "\" is already in use";
-  }
-  establish_crd(crd, taken, now_text());
+  std::string name = str(kube::name_of(crd));
+  FieldErrors errors;
+  if (ObjectPtr old = store.collection(std::string(kStore)).get(name))
+    errors = changed_for_good(old->value(), crd);
+  if (errors.empty()) errors = validate_crd(crd);
+  if (!errors.empty()) return invalid_object(*call.type, name, std::move(errors));
+  // Other definitions of the group may hold some of the names.
+  std::vector<Json> others;
+  for (const auto& [key, other] : store.collection(std::string(kStore)).objects())
+    if (key != name && get_string(other->value(), {"spec", "group"}) == get_string(crd, {"spec", "group"}))
+      others.push_back(other->value());
+  establish_crd(crd, others, now_text());
   return {};
 }
 

@@ -164,6 +164,9 @@ void default_job(Json& object) {
     set(spec, {"template", "metadata", "labels", key}, Json(uid));
   for (std::string_view key : {"batch.kubernetes.io/job-name", "job-name"})
     set(spec, {"template", "metadata", "labels", key}, Json(name));
+  fill_at(object, {"spec", "manualSelector"}, false);
+  // A job without labels takes its pods'.
+  fill_at(object, {"metadata", "labels"}, *find(object, {"spec", "template", "metadata", "labels"}));
 }
 
 void default_cronjob(Json& object) {
@@ -334,6 +337,12 @@ void default_pod_spec(Json& spec, bool is_pod) {
 void default_object(const ResourceType& type, Json& object) {
   auto found = by_store().find(type.store);
   if (found != by_store().end()) found->second(object);
+  if (type.store != "/events") return;
+  // Events say of these that they are empty.
+  JsonObject& event = object.get_object();
+  for (std::string_view key : {"eventTime", "firstTimestamp", "lastTimestamp"}) event.emplace(key, nullptr);
+  for (std::string_view key : {"reportingComponent", "reportingInstance"}) event.emplace(key, "");
+  event.emplace("source", JsonObject());
 }
 
 }  // namespace gpuop::cluster::api

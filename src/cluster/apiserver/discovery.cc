@@ -8,6 +8,20 @@ namespace gpuop::cluster::api {
 
 namespace {
 
+// Tells whether two servers store a resource alike: 8 bytes of a hash of group, version and kind.
+std::string storage_hash(const ResourceType& type) {
+  // Events of either group are kept as the core group's.
+  bool event = type.group == "events.k8s.io";
+  // Definitions are kept in their first form.
+  std::string_view version =
+      type.group == "apiextensions.k8s.io" ? std::string_view("v1beta1") : type.version;
+  std::string hex = sha256_hex(event ? "/v1/Event" : type.group + "/" + str(version) + "/" + type.kind);
+  std::string bytes;
+  for (std::size_t i = 0; i < 16; i += 2)
+    bytes.push_back(static_cast<char>(parse_hex(std::string_view(hex).substr(i, 2)).value_or(0)));
+  return base64_encode(bytes);
+}
+
 constexpr std::string_view kAggregated =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -63,18 +77,22 @@ std::vector<Group> groups_of(const std::vector<TypePtr>& types) {
 
 JsonObject aggregated_resource(const ResourceType& type) {
   JsonObject out{{"resource", type.plural},
-                 {"responseKind", kind_of(type.group, type.version, type.kind)},
+                 {"responseKind",
+                  type.custom ? kind_of(type.group, type.version, type.kind) : kind_of("", "", type.kind)},
                  {"scope", type.namespaced ? "Namespaced" : "Cluster"},
                  {"singularResource", type.singular},
                  {"verbs", texts(type.verbs)}};
   if (!type.short_names.empty()) out["shortNames"] = texts(type.short_names);
   if (!type.categories.empty()) out["categories"] = texts(type.categories);
   JsonArray subs;
-  for (const Subresource& sub : type.subresources)
-    subs.push_back(JsonObject{{"subresource", sub.name},
-                              {"responseKind", kind_of(sub.group, sub.version, sub.kind)},
-                              {"acceptedTypes", JsonArray()},
-                              {"verbs", texts(sub.verbs)}});
+  // What a built-in resource's own group and version say already is left out.
+  for (const Subresource& sub : type.subresources) {
+    bool own = !type.custom && sub.group == type.group && sub.version == type.version;
+    subs.push_back(JsonObject{
+        {"subresource", sub.name},
+        {"responseKind", own ? kind_of("", "", sub.kind) : kind_of(sub.group, sub.version, sub.kind)},
+        {"verbs", texts(sub.verbs)}});
+  }
   if (!subs.empty()) out["subresources"] = std::move(subs);
   return out;
 }
@@ -115,7 +133,7 @@ Json legacy_list(const std::string& api_version, const Version& version) {
     entry["singularName"] = type->singular;
     if (!type->short_names.empty()) entry["shortNames"] = texts(type->short_names);
     if (!type->categories.empty()) entry["categories"] = texts(type->categories);
-    entry["storageVersionHash"] = base64_encode(sha256_hex(type->store + type->kind).substr(0, 8));
+    if (!type->create_only) entry["storageVersionHash"] = storage_hash(*type);
     resources.push_back(std::move(entry));
     for (const Subresource& sub : type->subresources) {
       JsonObject below = legacy_resource(type->plural + "/" + sub.name, *type, sub.kind, sub.verbs);
@@ -158,7 +176,17 @@ void Server::discover(const CallPtr& call) {
   std::vector<Group> groups = groups_of(all_types());
   bool core = !parts.empty() && parts[0] == "api";
   bool known = parts.empty() || core || parts[0] == "apis";
-  if (!known || parts.size() > 3) return respond_status(call, no_such_path().error());
+  // Paths that no API has are answered by the server beneath, in plain text.
+  auto group = parts.size() > 1 ? std::find_if(groups.begin(), groups.end(),
+                                               [&](const Group& one) { return one.name == parts[1]; })
+                                : groups.end();
+  bool foreign = !known || (!core && parts.size() > 1 && group == groups.end());
+  // So are versions that the definitions of a group do not serve.
+  if (!foreign && !core && parts.size() > 2 && group->versions[0].types[0]->custom)
+    foreign = std::none_of(group->versions.begin(), group->versions.end(),
+                           [&](const Version& version) { return version.name == parts[2]; });
+  if (foreign) return respond(call, HttpResponse::text(404, "404 page not found\n"));
+  if (parts.size() > 3) return respond_status(call, no_such_path().error());
   if (method != "GET")
     return respond_status(call, (parts.size() > 2 ? no_such_path() : method_not_allowed()).error());
   if (parts.empty()) {

@@ -1,4 +1,5 @@
 // The two faces of events: v1 is stored, events.k8s.io/v1 is converted.
+#include "cluster/apiserver/crd.h"
 #include "cluster/apiserver/server.h"
 
 namespace gpuop::cluster::api {
@@ -20,6 +21,8 @@ Json renamed(const Json& object, bool to_stored) {
     std::string_view name(key.data(), key.size());
     for (auto [newer, older] : kNames)
       if (name == (to_stored ? newer : older)) name = to_stored ? older : newer;
+    bool empty = value.is_string() && value.get_string().empty();
+    if (!to_stored && empty && name.starts_with("reporting")) continue;
     out[name] = value;
   }
   out["apiVersion"] = to_stored ? "v1" : "events.k8s.io/v1";
@@ -52,6 +55,10 @@ Json present(const ResourceType& type, const Json& stored) {
   if (type.group == "events.k8s.io") return event_from_stored(stored);
   Json out = stored;
   set(out, {"apiVersion"}, Json(type.api_version()));
+  if (type.custom) {  // another version's schema may know less
+    std::vector<std::string> unknown;
+    type.custom->schema().prune(out, "", true, unknown);
+  }
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "cluster/apiserver/fields.h"
 
+#include "cluster/apiserver/server.h"
+
 #include <algorithm>
 
 namespace gpuop::cluster::api {
@@ -46,7 +48,9 @@ std::string shown(const std::string& element) {
 }
 
 void list_paths(const FieldSet& set, const std::string& path, std::vector<std::string>& out) {
-  if (set.member) out.push_back(path);
+  // What is owned at one level comes before what is owned further down.
+  for (const auto& [element, below] : set.children)
+    if (below.member) out.push_back(path + shown(element));
   for (const auto& [element, below] : set.children) list_paths(below, path + shown(element), out);
 }
 
@@ -170,6 +174,7 @@ Form Form::child(std::string_view key) const {
   const Field* field = known->second;
   if (field->shape == Shape::kOne) {
     out.message_ = field->message;
+    out.scalar_ = field->message == nullptr ? field : nullptr;
   } else {
     out.field_ = field;
   }
@@ -199,6 +204,20 @@ bool Form::open_key(std::string_view key) const {
 
 namespace {
 
+std::vector<std::pair<std::string, const Json*>> elements_of(const Json& value, const Form& form);
+
+// Everything in `value`, each map and list on the way included: what a writer owns who brought all of it.
+FieldSet whole_of(const Json& value, const Form& form) {
+  FieldSet out = leaf();
+  Form::Kind kind = form.kind(value);
+  if (kind == Form::Kind::kWhole) return out;
+  for (const auto& [element, item] : elements_of(value, form)) {
+    Form below = kind == Form::Kind::kMap ? form.child(std::string_view(element).substr(2)) : form.item();
+    out.children[element] = whole_of(*item, below);
+  }
+  return out;
+}
+
 FieldSet below_of(const Json& value, const Form& form) {
   if (form.kind(value) == Form::Kind::kWhole || (value.is_object() && value.get_object().empty()))
     return leaf();
@@ -213,12 +232,11 @@ Json* same_item(JsonArray& list, const std::string& element, const std::vector<s
 
 void compare_maps(const Json& old, const Json& now, const Form& form, FieldChanges& out);
 
-void compare_one(const std::string& element, const Json* old, const Json* now, const Form& form, bool item,
+void compare_one(const std::string& element, const Json* old, const Json* now, const Form& form,
                  FieldChanges& out) {
   if (old == nullptr || now == nullptr) {
-    FieldSet below = below_of(old == nullptr ? *now : *old, form);
-    below.member = below.member || item || old != nullptr;
-    (old == nullptr ? out.changed : out.removed).children[element] = std::move(below);
+    FieldSet& side = old == nullptr ? out.changed : out.removed;
+    side.children[element] = whole_of(old == nullptr ? *now : *old, form);
     return;
   }
   if (*old == *now) return;
@@ -259,12 +277,10 @@ void compare_maps(const Json& old, const Json& now, const Form& form, FieldChang
   auto form_of = [&](const std::string& element) {
     return list ? form.item() : form.child(std::string_view(element).substr(2));
   };
-  for (const auto& [element, value] : after) {
-    bool open = list || form.open_key(std::string_view(element).substr(2));
-    compare_one(element, find_in(before, element), value, form_of(element), open, out);
-  }
+  for (const auto& [element, value] : after)
+    compare_one(element, find_in(before, element), value, form_of(element), out);
   for (const auto& [element, value] : before)
-    if (find_in(after, element) == nullptr) compare_one(element, value, nullptr, form_of(element), true, out);
+    if (find_in(after, element) == nullptr) compare_one(element, value, nullptr, form_of(element), out);
 }
 
 }  // namespace
@@ -287,6 +303,115 @@ FieldChanges compare(const Json& old, const Json& now, const Form& form) {
   FieldChanges out;
   compare_maps(old, now, form, out);
   return out;
+}
+
+// --- what an applied object must be
+// ------------------------------------------------------------------------------
+
+std::string Form::wanted() const {
+  if (schema_ != nullptr) {
+    if (schema_->int_or_string || schema_->preserve_unknown) return {};
+    switch (schema_->type) {
+      case Schema::Type::kObject:
+        return "map";
+      case Schema::Type::kArray:
+        return "list";
+      case Schema::Type::kString:
+        return "string";
+      case Schema::Type::kInteger:
+      case Schema::Type::kNumber:
+        return "numeric (int or float)";
+      case Schema::Type::kBoolean:
+        return "boolean";
+      case Schema::Type::kAny:
+        return {};
+    }
+  }
+  if (field_ != nullptr) return field_->shape == Shape::kMap ? "map" : "list";
+  if (message_ != nullptr && !message_->fields.empty()) return "map";
+  if (scalar_ == nullptr) return {};
+  if (scalar_->kind == FieldKind::kText || scalar_->kind == FieldKind::kBytes) return "string";
+  if (scalar_->kind == FieldKind::kInt) return "numeric (int or float)";
+  return scalar_->kind == FieldKind::kBool ? "boolean" : "";
+}
+
+bool Form::declares(std::string_view key) const {
+  if (root_ && (key == "apiVersion" || key == "kind" || key == "metadata")) return true;
+  if (schema_ != nullptr)
+    return schema_->preserve_unknown || schema_->additional_any || schema_->additional != nullptr ||
+           schema_->properties.contains(key) || schema_->type == Schema::Type::kAny || schema_->embedded;
+  if (field_ != nullptr) return true;
+  return message_ == nullptr || message_->fields.empty() || message_->by_name.contains(key);
+}
+
+namespace {
+
+std::string go_syntax(const Json& value) {
+  return value.is_object() || value.is_array() ? go_value(value) : to_text(value);
+}
+
+bool has_type(const Json& value, const std::string& wanted) {
+  if (wanted == "map") return value.is_object();
+  if (wanted == "list") return value.is_array();
+  if (wanted == "string") return value.is_string();
+  return wanted == "boolean" ? value.is_bool() : value.is_number();
+}
+
+void check_list(const Json& value, const Form& form, const std::string& path,
+                std::vector<std::string>& faults) {
+  Form::Kind kind = form.kind(value);
+  std::map<std::string, int> seen;
+  std::size_t index = 0;
+  for (const Json& item : value.get_array()) {
+    std::string place = path + "[" + std::to_string(index++) + "]";
+    if (kind == Form::Kind::kKeyed) {
+      const std::vector<std::string>& keys = form.keys();
+      if (std::none_of(keys.begin(), keys.end(), [&](const std::string& key) { return has(item, {key}); })) {
+        std::string names;
+        for (const std::string& key : keys) names += (names.empty() ? "" : " ") + to_text(Json(key));
+        faults.push_back(path + ": element " + std::to_string(index - 1) +
+                         ": associative list with keys has an element that omits all key fields [" + names +
+                         "] (and doesn't have default values for any key fields)");
+        continue;
+      }
+    }
+    if (kind == Form::Kind::kKeyed || kind == Form::Kind::kSet) {
+      std::string element = kind == Form::Kind::kSet ? value_element(item) : key_element(item, form.keys());
+      place = path + shown(element);
+      if (++seen[element] == 2) faults.push_back(path + ": duplicate entries for key " + shown(element));
+    }
+    // Keys have told already what they are.
+    Json inner = item;
+    if (kind == Form::Kind::kKeyed)
+      for (const std::string& key : form.keys()) gpuop::remove(inner, {key});
+    find_faults(inner, form.item(), place, faults);
+  }
+}
+
+}  // namespace
+
+void find_faults(const Json& value, const Form& form, const std::string& path,
+                 std::vector<std::string>& faults) {
+  std::string wanted = form.wanted();
+  if (value.is_null()) return;
+  if (!wanted.empty() && !has_type(value, wanted)) {
+    bool container = wanted == "map" || wanted == "list";
+    faults.push_back(path + ": expected " + wanted + ", got &" +
+                     (container ? "{" + go_value(value) + "}"
+                                : "value.valueUnstructured{Value:" + go_syntax(value) + "}"));
+    return;
+  }
+  if (value.is_array()) return check_list(value, form, path, faults);
+  if (!value.is_object()) return;
+  for (const auto& [key, item] : value.get_object()) {
+    std::string_view name(key.data(), key.size());
+    std::string here = path + "." + std::string(name);
+    if (form.declares(name)) {
+      find_faults(item, form.child(name), here, faults);
+    } else {
+      faults.push_back(here + ": field not declared in schema");
+    }
+  }
 }
 
 Json merge_by_form(const Json& live, const Json& applied, const Form& form) {

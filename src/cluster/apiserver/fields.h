@@ -41,14 +41,22 @@ class Form {
   const std::vector<std::string>& keys() const;
   // Whether `key` is one of many like it (a label) rather than a field with a name of its own.
   bool open_key(std::string_view key) const;
+  // What a value must be: "map", "list", "string", "numeric (int or float)", "boolean", "" for anything.
+  std::string wanted() const;
+  bool declares(std::string_view key) const;  // of a map
 
  private:
   const Message* message_ = nullptr;
   const Field* field_ = nullptr;  // the container that the value is, if any
   const Schema* schema_ = nullptr;
+  const Field* scalar_ = nullptr;  // a text, number or boolean
   bool root_ = false;
 };
 
+// What keeps `value` from being applied: wrong types, fields that do not exist, entries twice. Each with its
+// path.
+void find_faults(const Json& value, const Form& form, const std::string& path,
+                 std::vector<std::string>& faults);
 FieldSet fields_of(const Json& value, const Form& form);
 struct FieldChanges {
   FieldSet changed;  // new or different

@@ -28,6 +28,25 @@ std::optional<Continue> read_token(std::string_view text) {
   return Continue{static_cast<std::uint64_t>(get_int(*value, {"rv"})), str(get_string(*value, {"start"}))};
 }
 
+}  // namespace
+
+Answer<std::uint64_t> read_version(std::string_view text) {
+  if (text.empty()) return std::uint64_t{0};
+  std::optional<std::int64_t> number = parse_int(text);
+  if (number && *number >= 0) return static_cast<std::uint64_t>(*number);
+  std::string shown = to_text(Json(text));
+  return bad_request("invalid resource version: resourceVersion: Invalid value: " + shown +
+                     ": strconv.ParseUint: parsing " + shown + ": invalid syntax");
+}
+
+Json list_item(const ResourceType& type, Json object) {
+  if (type.custom || !object.is_object()) return object;
+  for (std::string_view key : {"apiVersion", "kind"}) gpuop::remove(object, {key});
+  return object;
+}
+
+namespace {
+
 struct ListRequest {
   Selection selection;
   View view;
@@ -37,8 +56,14 @@ struct ListRequest {
   bool exact = false;
 };
 
-Refusal bad_list(FieldError error) {
-  return invalid_object("meta.k8s.io", "ListOptions", "", {std::move(error)});
+// Where Go's decoder stops.
+std::string base64_fault(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size() &&
+         (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '-' || text[at] == '_'))
+    ++at;
+  if (at == text.size() && text.size() % 4 != 1) return {};
+  return ": illegal base64 data at input byte " + std::to_string(at == text.size() ? at - 1 : at);
 }
 
 Answer<ListRequest> read_list_request(const Server& server, const Call& call) {
@@ -50,25 +75,30 @@ Answer<ListRequest> read_list_request(const Server& server, const Call& call) {
   std::string_view version = call.param("resourceVersion");
   std::string_view match = call.param("resourceVersionMatch");
   std::string_view token = call.param("continue");
+  FieldErrors errors;
+  if (!match.empty() && version.empty())
+    errors.push_back(forbidden_field("resourceVersionMatch",
+                                     "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+  if (!match.empty() && !token.empty())
+    errors.push_back(forbidden_field("resourceVersionMatch",
+                                     "resourceVersionMatch is forbidden when continue is provided"));
+  if (!match.empty() && match != "Exact" && match != "NotOlderThan")
+    errors.push_back(unsupported("resourceVersionMatch", Json(match), {"Exact", "NotOlderThan", ""}));
+  if (match == "Exact" && version == "0")
+    errors.push_back(forbidden_field(
+        "resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+  if (call.has_param("sendInitialEvents"))
+    errors.push_back(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+  if (!errors.empty()) return invalid_object("meta.k8s.io", "ListOptions", "", std::move(errors));
   if (!token.empty()) {
     if (!version.empty() && version != "0")
       return bad_request("specifying resource version is not allowed when using continue");
     request.from = read_token(token);
-    if (!request.from) return bad_request("continue key is not valid");
+    if (!request.from)
+      return bad_request("invalid continue token: continue key is not valid" + base64_fault(token));
     return request;
   }
-  if (!match.empty() && match != "Exact" && match != "NotOlderThan")
-    return bad_list(unsupported("resourceVersionMatch", Json(match), {"Exact", "NotOlderThan"}));
-  if (!match.empty() && version.empty())
-    return bad_list(forbidden_field("resourceVersionMatch",
-                                    "resourceVersionMatch is forbidden unless resourceVersion is provided"));
-  if (match == "Exact" && version == "0")
-    return bad_list(forbidden_field("resourceVersionMatch",
-                                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
-  std::optional<std::int64_t> number = version.empty() ? std::optional<std::int64_t>(0) : parse_int(version);
-  if (!number || *number < 0)
-    return bad_list(invalid("resourceVersion", Json(version), "must be a non-negative number"));
-  request.version = static_cast<std::uint64_t>(*number);
+  request.version = TRY(read_version(version));
   request.exact = match == "Exact" || (match.empty() && request.limit > 0 && request.version > 0);
   return request;
 }
@@ -87,7 +117,12 @@ Status too_new(std::uint64_t asked, std::uint64_t current) {
 void append_item(std::string& out, const ResourceType& type, const View& view, const ObjectPtr& object,
                  Time now) {
   if (view.as == View::As::kObject && presented_as_stored(type, *object)) {
-    out += object->text();
+    const std::string& text = object->text();
+    // Stored objects begin with what the list says once for all.
+    std::string head = "{\"apiVersion\":\"" + type.api_version() + "\",\"kind\":\"" + type.kind + "\",";
+    bool cut = !type.custom && text.starts_with(head);
+    out += cut ? "{" : "";
+    out.append(text, cut ? head.size() : 0);
     return;
   }
   Object::Look look;
@@ -96,7 +131,8 @@ void append_item(std::string& out, const ResourceType& type, const View& view, c
   if (view.as == View::As::kTable) {
     out += to_text(table_row(type, shown, view.include, now));
   } else {
-    out += to_text(view.as == View::As::kMetadata ? partial_metadata(shown) : shown);
+    out +=
+        to_text(view.as == View::As::kMetadata ? partial_metadata(shown) : list_item(type, std::move(shown)));
   }
 }
 
@@ -143,6 +179,7 @@ Page make_page(const Server& server, const Call& call, const ListRequest& reques
 std::string list_text(const ResourceType& type, const ListRequest& request, const Page& page,
                       std::uint64_t version) {
   JsonObject metadata{{"resourceVersion", std::to_string(version)}};
+  if (type.custom && request.view.as == View::As::kObject) metadata["continue"] = "";
   if (!page.next.empty()) {
     metadata["continue"] = page.next;
     if (page.remaining > 0) metadata["remainingItemCount"] = page.remaining;
@@ -168,6 +205,17 @@ std::string list_text(const ResourceType& type, const ListRequest& request, cons
 }  // namespace
 
 void Server::get(const CallPtr& call) {
+  Answer<std::uint64_t> asked = read_version(call->param("resourceVersion"));
+  if (!asked) return respond_status(call, asked.error());
+  if (*asked > store.version()) {
+    loop.after(kFutureWait,
+               [this, self = shared_from_this(), call, asked = *asked] {
+                 if (asked <= store.version()) return get(call);
+                 respond_status(call, too_new(asked, store.version()));
+               })
+        .detach();
+    return;
+  }
   ObjectPtr object = stored(*call->type, call->ns, call->name);
   if (!object) return respond_status(call, not_found(*call->type, call->name).error());
   respond_object(call, 200, object);

@@ -162,7 +162,16 @@ void Schema::read(const Json& source, const std::string& path, FieldErrors& erro
     has_rules_ = has_rules_ || below->has_rules_;
     has_defaults_ = has_defaults_ || below->has_defaults_;
   };
+  auto typed = [&](const Json& part, const std::string& where, std::string_view what) {
+    bool free = get_bool(part, {"x-kubernetes-int-or-string"}) ||
+                get_bool(part, {"x-kubernetes-preserve-unknown-fields"}) ||
+                get_string(part, {"format"}) == "int-or-string";
+    if (get_string(part, {"type"}).empty() && !free)
+      errors.push_back(required(where + ".type", "must not be empty for specified " + str(what)));
+  };
   for (const auto& [key, value] : get_object(source, {"properties"})) {
+    if (!(path.empty() && key == "metadata"))
+      typed(value, child(path, "properties[" + std::string(key) + "]"), "object fields");
     auto below = compile(value, child(path, "properties[" + std::string(key) + "]"), errors);
     note(below);
     properties.emplace(key, below);
@@ -185,6 +194,7 @@ void Schema::read(const Json& source, const std::string& path, FieldErrors& erro
   if (const Json* value = find(source, {"default"})) {
     default_value = *value;
     has_defaults_ = true;
+    check_default(*value, path, errors);
   }
   auto read_list = [&](std::string_view key, std::vector<std::shared_ptr<const Schema>>& into) {
     for (const Json& below : get_array(source, {key})) {
@@ -209,6 +219,16 @@ void Schema::read(const Json& source, const std::string& path, FieldErrors& erro
                         "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"));
   read_limits(source, path, errors);
   read_rules(source, path, errors);
+}
+
+// A default must be a value that the schema takes.
+void Schema::check_default(const Json& value, const std::string& path, FieldErrors& errors) const {
+  FieldErrors faults;
+  if (!value.is_null() || !nullable) check_type(value, "", faults);
+  for (FieldError& fault : faults) {
+    fault.field = child(path, "default");
+    errors.push_back(std::move(fault));
+  }
 }
 
 void Schema::read_limits(const Json& source, const std::string& path, FieldErrors& errors) {
@@ -366,17 +386,18 @@ void Schema::validate(const Json& value, const Json* old, const std::string& pat
 
 void Schema::check_scalar(const Json& value, const std::string& path, FieldErrors& errors) const {
   auto say = [&](std::string detail) { errors.push_back(invalid(path, value, path + " in body " + detail)); };
-  auto shown = [](double number) {
-    return to_text(is_integer(Json(number)) ? Json(static_cast<std::int64_t>(number)) : Json(number));
-  };
+  auto shown = [](double number) { return number_text(number); };
   if (value.is_string()) {
     std::string_view text = as_text(value);
     auto length = static_cast<std::int64_t>(code_points(text));
-    if (limits_.min_length && length < *limits_.min_length)
-      say("should be at least " + std::to_string(*limits_.min_length) + " chars long");
-    if (limits_.max_length && length > *limits_.max_length)
+    // The first fault of a text is the one that is told.
+    if (limits_.max_length && length > *limits_.max_length) {
       errors.push_back(too_long(path, static_cast<std::size_t>(*limits_.max_length)));
-    if (pattern_program_ && !pattern_program_->found_in(text)) say("should match '" + pattern_ + "'");
+    } else if (limits_.min_length && length < *limits_.min_length) {
+      say("should be at least " + std::to_string(*limits_.min_length) + " chars long");
+    } else if (pattern_program_ && !pattern_program_->found_in(text)) {
+      say("should match '" + pattern_ + "'");
+    }
   } else if (value.is_number()) {
     double number = as_number(value);
     if (limits_.minimum &&
@@ -394,7 +415,7 @@ void Schema::check_scalar(const Json& value, const std::string& path, FieldError
   if (!format_.empty() && !good_format(format_, value)) {
     std::string text = "Invalid value: " + to_text(value) + ": " + path + " in body must be of type " +
                        format_ + ": " + to_text(value);
-    errors.push_back({path, "FieldValueInvalid", text});
+    errors.push_back({path, "FieldValueTypeInvalid", text});
   }
 }
 
@@ -413,7 +434,8 @@ void Schema::check_object(const Json& value, const Json* old, const std::string&
   if (limits_.max_properties && count > *limits_.max_properties)
     errors.push_back({path, "FieldValueTooMany",
                       "Too many: " + std::to_string(count) + ": must have at most " +
-                          std::to_string(*limits_.max_properties) + " items"});
+                          std::to_string(*limits_.max_properties) +
+                          (*limits_.max_properties == 1 ? " item" : " items")});
   for (const auto& [key, below] : map) {
     if ((root || embedded) && (key == "apiVersion" || key == "kind" || key == "metadata")) continue;
     std::string_view name(key.data(), key.size());
@@ -438,7 +460,8 @@ void Schema::check_array(const Json& value, const Json* old, const std::string& 
   if (limits_.max_items && count > *limits_.max_items)
     errors.push_back({path, "FieldValueTooMany",
                       "Too many: " + std::to_string(count) + ": must have at most " +
-                          std::to_string(*limits_.max_items) + " items"});
+                          std::to_string(*limits_.max_items) +
+                          (*limits_.max_items == 1 ? " item" : " items")});
   std::map<std::string, bool> seen;
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (list_type != ListType::kAtomic) {
@@ -466,17 +489,17 @@ void Schema::check_combinations(const Json& value, const std::string& path, Fiel
   std::string where = "\"" + path + "\" ";
   if (!any_of_.empty() && !int_or_string &&
       std::none_of(any_of_.begin(), any_of_.end(), [&](const auto& s) { return passes(*s); }))
-    errors.push_back(invalid(path, value, where + "must validate at least one schema (anyOf)"));
+    errors.push_back(invalid("<nil>", Json(""), where + "must validate at least one schema (anyOf)"));
   if (!one_of_.empty()) {
     auto fits = std::count_if(one_of_.begin(), one_of_.end(), [&](const auto& s) { return passes(*s); });
     if (fits != 1)
       errors.push_back(invalid(
-          path, value,
+          "<nil>", Json(""),
           where + "must validate one and only one schema (oneOf). " +
               (fits == 0 ? "Found none valid" : "Found " + std::to_string(fits) + " valid alternatives")));
   }
   if (not_ != nullptr && passes(*not_))
-    errors.push_back(invalid(path, value, where + "must not validate the schema (not)"));
+    errors.push_back(invalid("<nil>", Json(""), where + "must not validate the schema (not)"));
 }
 
 // --- rules

@@ -52,6 +52,8 @@ class Schema {
   // The rules, everywhere; run only when validate() found nothing.
   void check_rules(const Json& value, const Json* old, const std::string& path, FieldErrors& errors) const;
 
+  bool has_rules() const { return has_rules_; }
+
   Type type = Type::kAny;
   ListType list_type = ListType::kAtomic;
   std::vector<std::string> map_keys;
@@ -70,6 +72,7 @@ class Schema {
     std::optional<std::int64_t> min_length, max_length, min_items, max_items, min_properties, max_properties;
   };
   void read(const Json& source, const std::string& path, FieldErrors& errors);
+  void check_default(const Json& value, const std::string& path, FieldErrors& errors) const;
   void read_limits(const Json& source, const std::string& path, FieldErrors& errors);
   void read_rules(const Json& source, const std::string& path, FieldErrors& errors);
   bool check_type(const Json& value, const std::string& path, FieldErrors& errors) const;

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cluster/apiserver/crd.h"
+#include "cluster/apiserver/server.h"
 
 namespace gpuop::cluster::api {
 
@@ -22,8 +23,8 @@ const std::map<std::string_view, std::vector<std::string_view>>& offered() {
         "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
         "reportingComponent", "source", "type"}},
       {"/secrets", {"type"}},
+      {"/services", {"spec.clusterIP", "spec.type"}},
       {"/namespaces", {"status.phase"}},
-      {"apps/replicasets", {"status.replicas"}},
       {"batch/jobs", {"status.successful"}}};
   return fields;
 }
@@ -63,6 +64,34 @@ std::vector<std::string> path_of(const std::string& field) {
   return split(field, '.');
 }
 
+Refusal not_offered(const ResourceType& type, const std::string& field) {
+  if (type.custom || offered().contains(type.store))
+    return bad_request("field label not supported: " + field);
+  return bad_request("\"" + field +
+                     "\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"");
+}
+
+// What the parser of label selectors found, in the real server's words.
+std::string label_fault(std::string_view text, std::string why) {
+  std::string head = "parse label selector '" + std::string(text) + "': ";
+  if (why.starts_with(head)) why = why.substr(head.size());
+  if (why.ends_with("or 'end of string'")) return why;
+  auto quoted = [&] { return why.substr(1, why.rfind('\'') - 1); };
+  std::string_view key = "' is not a label key";
+  std::string_view value = "' is not a label value";
+  if (why.ends_with(key)) {
+    std::string name = quoted();
+    std::vector<std::string> faults = qualified_name_faults(name);
+    why = "<nil>: Invalid value: " + to_text(Json(name)) + ": " + (faults.empty() ? "" : faults[0]);
+  } else if (why.ends_with(value)) {
+    std::string given = quoted();
+    std::size_t at = text.find_first_of("=! (");
+    why = "values[0][" + std::string(text.substr(0, at)) + "]: Invalid value: " + to_text(Json(given)) +
+          ": " + label_value_fault(given);
+  }
+  return "unable to parse requirement: " + why;
+}
+
 }  // namespace
 
 Answer<FieldSelector> FieldSelector::parse(std::string_view text, const ResourceType& type) {
@@ -82,7 +111,7 @@ Answer<FieldSelector> FieldSelector::parse(std::string_view text, const Resource
     if (!term.negated && value.starts_with("=")) value.remove_prefix(1);
     term.value = std::string(value);
     field = stored_field(type, std::move(field));
-    if (!is_offered(type, field)) return bad_request("field label not supported: " + field);
+    if (!is_offered(type, field)) return not_offered(type, field);
     term.path = path_of(field);
     term.field = std::move(field);
     selector.terms_.push_back(std::move(term));
@@ -112,7 +141,7 @@ Answer<Selection> Selection::parse(std::string_view ns, std::string_view labels,
   Selection selection;
   selection.ns = std::string(ns);
   Result<kube::LabelSelector> parsed = kube::LabelSelector::parse(labels);
-  if (!parsed) return bad_request("unable to parse requirement: " + parsed.error().text());
+  if (!parsed) return bad_request(label_fault(labels, parsed.error().text()));
   selection.labels = *parsed;
   selection.fields = TRY(FieldSelector::parse(fields, type));
   selection.narrowed = !trim(labels).empty() || !selection.fields.empty();

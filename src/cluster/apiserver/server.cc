@@ -4,6 +4,8 @@
 #include <random>
 
 #include "base/text.h"
+#include "base/yaml.h"
+#include "cluster/apiserver/crd.h"
 #include "cluster/apiserver/watch.h"
 #include "kube/object.h"
 
@@ -45,8 +47,7 @@ bool Call::has_param(std::string_view key) const {
   return std::any_of(query.begin(), query.end(), [&](const auto& pair) { return pair.first == key; });
 }
 bool Call::flag(std::string_view key) const {
-  std::string_view value = param(key);
-  return value == "true" || value == "1";
+  return has_param(key) && param(key) != "false" && param(key) != "0";
 }
 
 // splitmix64: small, and good enough for names that must differ.
@@ -94,7 +95,9 @@ Server::Server(Loop& on, ApiServerOptions with)
 }
 
 void Server::start() {
+  bool fresh = store.object_count() == 0;
   bootstrap();
+  if (fresh) store.compact();  // nobody has seen what was before the first answer
   commit_store();
 }
 
@@ -130,7 +133,32 @@ std::vector<TypePtr> Server::all_types() const {
 // --- answers
 // -------------------------------------------------------------------------------------------------
 
+namespace {
+
+// The client's first choice that can be served is YAML.
+bool wants_yaml(const Call& call) {
+  for (const std::string& choice : split(call.http.header("Accept"), ',')) {
+    std::string_view media = trim(choice);
+    if (media == "application/yaml") return true;
+    if (media.starts_with("application/json") || media.starts_with("*/*")) return false;
+  }
+  return false;
+}
+
+void make_yaml(HttpResponse& response) {
+  Result<Json> value = parse_json(response.body);
+  Result<Json> sorted = value ? parse_json(to_canonical_text(*value)) : std::move(value);
+  if (!sorted) return;
+  response.headers["Content-Type"] = "application/yaml";
+  response.body = to_yaml(*sorted);
+}
+
+}  // namespace
+
 void Server::respond(const CallPtr& call, HttpResponse response) {
+  auto content = response.headers.find("Content-Type");
+  if (content != response.headers.end() && content->second == "application/json" && wants_yaml(*call))
+    make_yaml(response);
   response.headers.emplace("Cache-Control", "no-cache, private");
   response.headers.emplace("Audit-Id", std::to_string(++audit));
   if (!call->warnings.empty()) response.headers["Warning"] = warning_header(call->warnings);
@@ -149,8 +177,7 @@ void Server::respond_status(const CallPtr& call, const Status& status) {
   HttpResponse response;
   response.status = status.code;
   response.headers["Content-Type"] = "application/json";
-  if (status.code == 429 || (status.retry_after > 0 && status.code >= 500))
-    response.headers["Retry-After"] = std::to_string(std::max(1, status.retry_after));
+  if (status.retry_after > 0) response.headers["Retry-After"] = std::to_string(status.retry_after);
   if (status.code == 401 && options.authorization == ApiServerOptions::Authorization::kRbac)
     response.headers["WWW-Authenticate"] = "Bearer realm=\"kubernetes\"";
   response.body = to_text(status.json());
@@ -189,6 +216,7 @@ void Server::respond_value(const CallPtr& call, int code, const Json& value) {
 Answer<View> Server::view_of(const Call& call) const {
   View view;
   std::string_view include = call.param("includeObject");
+  bool known = include.empty() || include == "Object" || include == "None" || include == "Metadata";
   view.include = include == "Object" ? View::Include::kObject
                  : include == "None" ? View::Include::kNone
                                      : View::Include::kMetadata;
@@ -206,16 +234,22 @@ Answer<View> Server::view_of(const Call& call) const {
     for (const std::string& part : parts)
       if (trim(part).starts_with("as=")) as = std::string(trim(part).substr(3));
     if (as.empty()) return view;
+    if (as == "Table" && !known)
+      return bad_request("Unable to convert to Table as requested: includeObject: Invalid value: " +
+                         to_text(Json(include)) + ": must be 'Metadata', 'Object', 'None', or empty");
     if (as == "Table") view.as = View::As::kTable;
     if (as == "PartialObjectMetadata" || as == "PartialObjectMetadataList") view.as = View::As::kMetadata;
     if (view.as != View::As::kObject) return view;
     refused_as = true;
   }
-  return refuse(406, "NotAcceptable",
-                refused_as
-                    ? "the body of the request was in an unknown format - accepted media types include: "
-                      "application/json"
-                    : "only the following media types are accepted: application/json");
+  constexpr std::string_view kOffered =
+      "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+  Refusal no = refuse(406, "NotAcceptable",
+                      (refused_as ? "only the following media types are accepted: "
+                                  : "406: Not Acceptable\n\nAvailable representations: ") +
+                          std::string(kOffered));
+  no.error().has_details = !refused_as;
+  return no;
 }
 
 // --- the way of a request
@@ -253,13 +287,16 @@ void Server::route(const CallPtr& call) {
       auto no = refuse(403, "Forbidden",
                        "forbidden: User \"" + call->user.name + "\" cannot " + to_lower(call->http.method) +
                            " path \"" + path + "\"");
+      no.error().has_details = true;
       return respond_status(call, no.error());
     }
+    if (path == "/metrics") return serve_metrics(call);
     return path.starts_with("/openapi/") ? openapi(call) : discover(call);
   }
   Answer<> may = authorize(*call);
   if (!may) return respond_status(call, may.error());
   if (Answer<> can = can_store(*call); !can) return respond_status(call, can.error());
+  if (call->type->custom) call->warnings = call->type->custom->warnings();
   dispatch(call);
 }
 
@@ -273,19 +310,23 @@ void Server::serve_fixed(const CallPtr& call, bool& served) {
       text = "[+]ping ok\n[+]store ok\n" + path.substr(1, path.find('/', 1) - 1) + " check passed\n";
     return respond(call, HttpResponse::text(200, std::move(text)));
   }
-  if (path == "/metrics") {
-    served = true;
-    std::string text =
-        "# TYPE apiserver_request_total counter\napiserver_request_total " + std::to_string(requests) +
-        "\n# TYPE apiserver_longrunning_requests gauge\napiserver_longrunning_requests{verb=\"WATCH\"} " +
-        std::to_string(streams.size()) + "\n# TYPE apiserver_storage_objects gauge\n";
-    for (const std::string& name : store.names())
-      text += "apiserver_storage_objects{resource=\"" + name.substr(name[0] == '/' ? 1 : 0) + "\"} " +
-              std::to_string(store.collection(name).objects().size()) + "\n";
-    return respond(call, HttpResponse::text(200, std::move(text)));
-  }
   if (path != "/version" && path != "/version/") return;
   served = true;
+  serve_version(call);
+}
+
+void Server::serve_metrics(const CallPtr& call) {
+  std::string text =
+      "# TYPE apiserver_request_total counter\napiserver_request_total " + std::to_string(requests) +
+      "\n# TYPE apiserver_longrunning_requests gauge\napiserver_longrunning_requests{verb=\"WATCH\"} " +
+      std::to_string(streams.size()) + "\n# TYPE apiserver_storage_objects gauge\n";
+  for (const std::string& name : store.names())
+    text += "apiserver_storage_objects{resource=\"" + name.substr(name[0] == '/' ? 1 : 0) + "\"} " +
+            std::to_string(store.collection(name).objects().size()) + "\n";
+  respond(call, HttpResponse::text(200, std::move(text)));
+}
+
+void Server::serve_version(const CallPtr& call) {
   std::vector<std::string> parts = split(options.git_version, '.');
   std::string major = parts[0].starts_with("v") ? parts[0].substr(1) : parts[0];
 #if defined(__aarch64__)
@@ -324,6 +365,9 @@ bool Server::parse_path(Call& call, std::string_view path) const {
     return false;
   }
   std::vector<std::string> rest(parts.begin() + static_cast<std::ptrdiff_t>(at), parts.end());
+  // The old way to ask for a watch.
+  bool old_watch = rest[0] == "watch" && rest.size() > 1 && call.http.method == "GET";
+  if (old_watch) rest.erase(rest.begin());
   bool own_sub = group.empty() && rest.size() == 3 && (rest[2] == "status" || rest[2] == "finalize");
   if (rest[0] == "namespaces" && rest.size() > 2 && !own_sub) {
     call.ns = rest[1];
@@ -343,6 +387,12 @@ bool Server::parse_path(Call& call, std::string_view path) const {
     call.type = nullptr;
     return false;
   }
+  if (old_watch) {
+    if (!call.sub.empty()) return false;
+    if (!call.name.empty()) call.query.emplace_back("fieldSelector", "metadata.name=" + call.name);
+    call.query.emplace_back("watch", "true");
+    call.name.clear();
+  }
   const std::string& method = call.http.method;
   bool named = !call.name.empty();
   if (method == "GET") call.verb = named ? "get" : call.flag("watch") ? "watch" : "list";
@@ -359,22 +409,60 @@ bool Server::parse_path(Call& call, std::string_view path) const {
   return true;
 }
 
+namespace {
+
+void check_manager(std::string_view manager, FieldErrors& errors) {
+  if (manager.size() > 128) errors.push_back(too_long("fieldManager", 128));
+  for (std::size_t i = 0; i < manager.size(); ++i) {
+    auto c = static_cast<unsigned char>(manager[i]);
+    if (c >= 0x20 && c != 0x7f) continue;
+    char code[8];
+    std::snprintf(code, sizeof code, "%04X", c);
+    errors.push_back(
+        invalid("fieldManager", Json(manager),
+                "invalid character U+" + std::string(code) + " (at position " + std::to_string(i) + ")"));
+  }
+}
+
+// The parameters that every write takes.
+Answer<> check_write_options(const Call& call) {
+  static const std::map<std::string_view, std::string_view> kinds = {{"create", "CreateOptions"},
+                                                                     {"update", "UpdateOptions"},
+                                                                     {"patch", "PatchOptions"},
+                                                                     {"delete", "DeleteOptions"},
+                                                                     {"deletecollection", "DeleteOptions"}};
+  auto kind = kinds.find(call.verb);
+  if (kind == kinds.end()) return {};
+  FieldErrors errors;
+  std::string_view dry = call.param("dryRun");
+  if (call.has_param("dryRun") && dry != "All")
+    errors.push_back(unsupported("dryRun", JsonArray{Json(dry)}, {"All"}));
+  if (kind->second != "DeleteOptions") {
+    check_manager(call.param("fieldManager"), errors);
+    std::string_view validation = call.param("fieldValidation");
+    if (!validation.empty() && validation != "Strict" && validation != "Warn" && validation != "Ignore")
+      errors.push_back(unsupported("fieldValidation", Json(validation), {"", "Ignore", "Strict", "Warn"}));
+  }
+  if (!errors.empty()) return invalid_object("meta.k8s.io", kind->second, "", std::move(errors));
+  return {};
+}
+
+// Parameters that are whole numbers.
+Answer<> check_numbers(const Call& call) {
+  for (std::string_view name : {"limit", "timeoutSeconds", "gracePeriodSeconds"}) {
+    std::string_view value = call.param(name);
+    if (!value.empty() && !parse_int(value))
+      return bad_request("strconv.ParseInt: parsing " + to_text(Json(value)) + ": invalid syntax");
+  }
+  return {};
+}
+
+}  // namespace
+
 void Server::dispatch(const CallPtr& call) {
-  if (call->has_param("dryRun")) {
-    if (call->param("dryRun") != "All") {
-      FieldErrors errors{unsupported("dryRun", Json(call->param("dryRun")), {"All"})};
-      auto bad =
-          invalid_object("meta.k8s.io", call->verb == "patch" ? "PatchOptions" : "CreateOptions", "", errors);
-      return respond_status(call, bad.error());
-    }
-    call->dry_run = true;
-  }
-  std::string_view validation = call->param("fieldValidation");
-  if (!validation.empty() && validation != "Strict" && validation != "Warn" && validation != "Ignore") {
-    FieldErrors errors{unsupported("fieldValidation", Json(validation), {"Ignore", "Strict", "Warn"})};
-    auto bad = invalid_object("meta.k8s.io", "CreateOptions", "", errors);
-    return respond_status(call, bad.error());
-  }
+  if (Answer<> good = check_numbers(*call); !good) return respond_status(call, good.error());
+  if (Answer<> good = check_write_options(*call); !good) return respond_status(call, good.error());
+  call->dry_run = call->has_param("dryRun");
   if (call->type->create_only) {
     if (call->verb != "create" || !call->name.empty())
       return respond_status(call, method_not_allowed().error());
@@ -384,7 +472,10 @@ void Server::dispatch(const CallPtr& call) {
   // Nothing is written for a caller who could not read the answer.
   if (Answer<View> view = view_of(*call); !view) return respond_status(call, view.error());
   if (call->sub == "status") {
-    if (!call->type->has_status) return respond_status(call, no_such_path().error());
+    if (!call->type->has_status) {
+      auto none = call->type->custom ? not_found(*call->type, call->name) : no_such_path();
+      return respond_status(call, none.error());
+    }
     if (call->verb != "get" && call->verb != "update" && call->verb != "patch")
       return respond_status(call, method_not_allowed().error());
   }

@@ -215,6 +215,8 @@ class Server : public std::enable_shared_from_this<Server> {
   void writes_lost(const Error& why);
   bool cooling_ = false;
   bool snapshot_due_ = false;
+  void serve_metrics(const CallPtr& call);
+  void serve_version(const CallPtr& call);
 };
 
 // defaults.cc
@@ -231,6 +233,9 @@ FieldErrors validate_metadata_update(const Json& old, const Json& object);
 bool is_dns_label(std::string_view text);
 bool is_dns_subdomain(std::string_view text);
 bool is_qualified_name(std::string_view text);
+// What is wrong with "prefix/name", one sentence each; and with a label's value, "" for a good one.
+std::vector<std::string> qualified_name_faults(std::string_view text);
+std::string label_value_fault(std::string_view text);
 std::string user_agent_manager(std::string_view user_agent);
 
 // events.cc: the two faces of events.
@@ -255,7 +260,14 @@ Json table_columns(const ResourceType& type);
 JsonArray table_cells(const ResourceType& type, const Json& object, Time now);
 Json table_row(const ResourceType& type, const Json& object, View::Include include, Time now);
 Json partial_metadata(const Json& object);
+// An object within a list: built-in types leave out what the list says already.
+Json list_item(const ResourceType& type, Json object);
+// A resourceVersion parameter; 0 for none.
+Answer<std::uint64_t> read_version(std::string_view text);
 
 std::string qos_class(const Json& pod_spec);
+
+// patch.cc: a value as Go prints it: "map[a:1 b:[x]]".
+std::string go_value(const Json& value);
 
 }  // namespace gpuop::cluster::api

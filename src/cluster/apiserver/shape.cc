@@ -34,10 +34,11 @@ class Reader {
  public:
   explicit Reader(ShapeReport& report) : report_(report) {}
 
-  Json message(const Json& value, const Message& shape, const std::string& path) {
+  Json message(const Json& value, const Message& shape, const std::string& path,
+               std::string_view owner = {}) {
     const JsonObject* in = value.if_object();
     if (in == nullptr) {
-      wrong(shape.name, path, value, shape.name);
+      wrong(owner.empty() ? std::string_view(shape.name) : owner, path, value, "v1." + shape.name);
       return JsonObject();
     }
     JsonObject out;
@@ -59,10 +60,24 @@ class Reader {
   }
 
  private:
+  // Go's decoder names fields, not places in lists.
+  static std::string without_places(const std::string& path) {
+    std::string out;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      if (path[i] == '[')
+        i = std::min(path.find(']', i), path.size() - 1);
+      else
+        out.push_back(path[i]);
+    }
+    return out;
+  }
+
   void wrong(std::string_view owner, const std::string& path, const Json& value, std::string_view wanted) {
     if (!report_.fault.empty()) return;
-    report_.fault = "json: cannot unmarshal " + std::string(json_word(value)) + " into Go struct field " +
-                    std::string(owner) + "." + path + " of type " + std::string(wanted);
+    std::string number = value.is_double() ? " " + number_text(value.get_double()) : std::string();
+    report_.fault = "json: cannot unmarshal " + std::string(json_word(value)) + number +
+                    " into Go struct field " + std::string(owner) + "." + without_places(path) + " of type " +
+                    std::string(wanted);
   }
 
   void field(const Json& value, const Field& shape, const Message& owner, const std::string& path,
@@ -108,7 +123,7 @@ class Reader {
     items.reserve(in->size());
     for (const auto& [key, item] : *in) {
       Json read = item.is_null() ? (shape.kind == FieldKind::kText ? Json("") : Json(nullptr))
-                                 : single(item, shape, owner, here + "." + std::string(key));
+                                 : single(item, shape, owner, here);
       if (!read.is_null()) items.emplace(key, std::move(read));
     }
     if (!items.empty()) out.emplace(shape.name, std::move(items));
@@ -136,7 +151,7 @@ class Reader {
         return value;
       case FieldKind::kMessage:
         if (is_text_list(*shape.message)) return value;
-        return message(value, *shape.message, here);
+        return message(value, *shape.message, here, owner.name);
       case FieldKind::kRaw:
       case FieldKind::kOpen:
         return value;
@@ -149,11 +164,18 @@ class Reader {
     return message.name == "ExtraValue" || message.name == "AttestationValue";
   }
 
+  // Where Go's decoder stops.
+  static std::size_t base64_stop(std::string_view text) {
+    std::size_t at =
+        text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    return at == std::string_view::npos ? text.size() / 4 * 4 : at;
+  }
+
   Json bytes(const Json& value, const Message& owner, const std::string& here) {
     if (!value.is_string()) {
       wrong(owner.name, here, value, "[]uint8");
     } else if (!base64_decode(as_text(value)) && report_.fault.empty()) {
-      report_.fault = "illegal base64 data at input byte 0: " + here;
+      report_.fault = "illegal base64 data at input byte " + std::to_string(base64_stop(as_text(value)));
     }
     return value;
   }
@@ -165,7 +187,7 @@ class Reader {
       if (number > -9e15 && number < 9e15 && number == static_cast<double>(static_cast<std::int64_t>(number)))
         return static_cast<std::int64_t>(number);
     }
-    wrong(owner.name, here, value, "int64");
+    wrong(owner.name, here, value, here.ends_with("Seconds") ? "int64" : "int32");
     return value;
   }
 
@@ -193,8 +215,7 @@ class Reader {
     if (text) return Json(*text);
     if (report_.fault.empty())
       report_.fault =
-          "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$': " +
-          here;
+          "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     return value;
   }
 

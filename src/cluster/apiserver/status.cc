@@ -1,5 +1,10 @@
 #include "cluster/apiserver/status.h"
 
+#include <algorithm>
+#include <charconv>
+
+#include "base/text.h"
+
 namespace gpuop::cluster::api {
 
 namespace {
@@ -10,7 +15,7 @@ std::string in_quotes(std::string_view text) {
 
 // A value as messages show it: texts in quotes, the rest as JSON.
 std::string shown(const Json& value) {
-  std::string text = to_text(value);
+  std::string text = value.is_double() ? number_text(value.get_double()) : to_text(value);
   if (text.size() > 1024) {
     text.resize(1024);
     text += "…";
@@ -63,7 +68,7 @@ Json Status::json() const {
     details["causes"] = std::move(list);
   }
   if (retry_after > 0) details["retryAfterSeconds"] = retry_after;
-  if (!details.empty() || code == 404) out["details"] = std::move(details);
+  if (!details.empty() || has_details || code == 404 || code == 405) out["details"] = std::move(details);
   out["code"] = code;
   return out;
 }
@@ -108,6 +113,12 @@ Refusal expired(std::string message) {
 }
 Refusal internal(std::string message) {
   return refuse(500, "InternalError", "Internal error occurred: " + std::move(message));
+}
+
+std::string number_text(double number) {
+  char text[40];
+  auto [end, fault] = std::to_chars(text, text + sizeof text, number);
+  return fault == std::errc() ? std::string(text, end) : std::to_string(number);
 }
 
 FieldError required(std::string field, std::string_view detail) {
@@ -160,13 +171,15 @@ Refusal invalid_object(std::string_view group, std::string_view kind, std::strin
   status.name = std::string(name);
   std::string qualified(kind);
   if (!group.empty()) qualified.append(".").append(group);
-  std::string text;
+  // Equal faults are told of once, and listed as often as they were found.
+  std::vector<std::string> texts;
   for (const FieldError& error : errors) {
-    if (!text.empty()) text += ", ";
-    text += error.field.empty() ? error.text : error.field + ": " + error.text;
+    std::string one = error.field.empty() ? error.text : error.field + ": " + error.text;
+    if (std::find(texts.begin(), texts.end(), one) == texts.end()) texts.push_back(std::move(one));
     status.causes.push_back({error.reason, error.text, error.field});
   }
-  if (errors.size() > 1) text = "[" + text + "]";
+  std::string text = join(texts, ", ");
+  if (texts.size() > 1) text = "[" + text + "]";
   status.message = qualified + " " + in_quotes(name) + " is invalid: " + text;
   return std::unexpected(std::move(status));
 }

@@ -23,6 +23,7 @@ struct Status {
   std::vector<Cause> causes;
   int retry_after = 0;
   std::string continue_token;  // 410 of a list
+  bool has_details = false;    // shows details even where there are none
 
   Json json() const;
 };
@@ -59,6 +60,9 @@ FieldError not_found_field(std::string field, const Json& value);
 FieldError unsupported(std::string field, const Json& value, const std::vector<std::string>& supported);
 FieldError too_long(std::string field, std::size_t limit);
 FieldError wrong_type(std::string field, std::string_view type, const Json& value);
+
+// A number as messages show it: "0.7".
+std::string number_text(double number);
 
 // 422 for an object of kind `kind` ("ClusterPolicy") in `group`.
 Refusal invalid_object(std::string_view group, std::string_view kind, std::string_view name,

@@ -51,7 +51,7 @@ class Merger {
     if (directive == "replace") return without_directives(patch);
     if (directive == "delete") return Json(JsonObject());
     if (!directive.empty() && directive != "merge")
-      return fault(400, "Unknown patch directive " + std::string(directive) + " found in patch");
+      return fault(500, "unknown patch type: " + std::string(directive) + " in map: " + go_value(patch));
     JsonObject out = target.is_object() ? target.get_object() : JsonObject();
     if (const Json* keep = changes.if_contains("$retainKeys")) TRY(retain(out, *keep));
     for (const auto& [key, value] : changes) {
@@ -146,23 +146,32 @@ class Merger {
   Merged list(const Json& target, const Json& patch, const Field* field, const Json* order, int depth) {
     if (field != nullptr && field->set) {
       JsonArray out = target.is_array() ? target.get_array() : JsonArray();
+      const JsonArray before = out;
       for (const Json& item : patch.get_array())
         if (std::find(out.begin(), out.end(), item) == out.end()) out.push_back(item);
-      if (order != nullptr) sort(out, *order, field);
+      if (order != nullptr) {
+        sort(out, *order, field);
+      } else {
+        place(out, before, patch.get_array(), field);
+      }
       return Json(std::move(out));
     }
     if (field == nullptr || field->merge_keys.empty()) return without_directives(patch);
     for (const Json& item : patch.get_array()) {
-      if (!item.is_object()) return fault(422, "a list of objects is needed for " + field->name);
+      if (!item.is_object()) return fault(400, "a list of objects is needed for " + field->name);
       if (get_string(item, {"$patch"}) == "replace" && item.get_object().size() == 1)
         return without_directives(patch);
     }
     JsonArray out = target.is_array() ? target.get_array() : JsonArray();
+    const JsonArray before = out;
     for (const Json& item : patch.get_array()) {
       const Json* key = key_of(item, *field);
       if (key == nullptr)
         return fault(
-            422, "map: " + to_text(item) + " does not contain declared merge key: " + field->merge_keys[0]);
+            500, "map: " + go_value(item) + " does not contain declared merge key: " + field->merge_keys[0]);
+      std::string_view directive = get_string(item, {"$patch"});
+      if (!directive.empty() && directive != "delete" && directive != "replace" && directive != "merge")
+        return fault(500, "unknown patch type: " + std::string(directive) + " in map: " + go_value(item));
       auto found = same(out, *key, *field);
       if (get_string(item, {"$patch"}) == "delete") {
         while (found != out.end()) {
@@ -176,8 +185,47 @@ class Merger {
         *found = std::move(merged);
       }
     }
-    if (order != nullptr) sort(out, *order, field);
+    if (order != nullptr) {
+      sort(out, *order, field);
+    } else {
+      place(out, before, patch.get_array(), field);
+    }
     return Json(std::move(out));
+  }
+
+  static bool is_same(const Json& a, const Json& b, const Field* field) {
+    if (field == nullptr || field->merge_keys.empty()) return a == b;
+    const Json* left = key_of(a, *field);
+    const Json* right = key_of(b, *field);
+    return left != nullptr && right != nullptr && *left == *right;
+  }
+
+  // Where no order is asked for, what the patch names stands in the patch's order, and before those that only
+  // the server has, unless both had a place there: then the server's places decide.
+  static void place(JsonArray& list, const JsonArray& before, const JsonArray& patch, const Field* field) {
+    auto at = [&](const JsonArray& where, const Json& item) {
+      return static_cast<std::size_t>(
+          std::find_if(where.begin(), where.end(),
+                       [&](const Json& one) { return is_same(one, item, field); }) -
+          where.begin());
+    };
+    std::vector<Json> named;
+    std::vector<Json> others;
+    for (const Json& item : list) (at(patch, item) < patch.size() ? named : others).push_back(item);
+    std::stable_sort(named.begin(), named.end(),
+                     [&](const Json& a, const Json& b) { return at(patch, a) < at(patch, b); });
+    list.clear();
+    std::size_t left = 0;
+    std::size_t right = 0;
+    while (left < others.size() || right < named.size()) {
+      bool take_other = right == named.size();
+      if (left < others.size() && right < named.size()) {
+        std::size_t a = at(before, others[left]);
+        std::size_t b = at(before, named[right]);
+        take_other = a < before.size() && b < before.size() && a < b;
+      }
+      list.push_back(take_other ? others[left++] : named[right++]);
+    }
   }
 
   // Items named by the order stand as it says; the others keep their place before or behind their neighbours.

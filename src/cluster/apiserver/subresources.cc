@@ -105,6 +105,7 @@ void Server::subresource(const CallPtr& call) {
   if (type.store == "/namespaces" && sub == "finalize" && call->verb == "update")
     return finalize_namespace(call);
   if (sub == "scale" && type.has_scale) return scale(call);
+  if (sub == "scale" && type.custom) return respond_status(call, not_found(type, call->name).error());
   respond_status(call, (type.subresource(sub) != nullptr ? method_not_allowed() : no_such_path()).error());
 }
 
@@ -114,8 +115,7 @@ void Server::bind(const CallPtr& call) {
                           : Answer<Json>(bad_request("the body is empty"));
   if (!body) return respond_status(call, body.error());
   std::string node = str(get_string(*body, {"target", "name"}));
-  if (node.empty())
-    return respond_status(call, invalid_object("", "Binding", call->name, {required("target.name")}).error());
+  if (node.empty()) return respond_status(call, refuse(500, "", "target.name: Required value").error());
   ObjectPtr pod = stored(*call->type, call->ns, call->name);
   if (!pod) return respond_status(call, not_found(*call->type, call->name).error());
   std::string_view uid = kube::uid_of(*body);
@@ -124,17 +124,19 @@ void Server::bind(const CallPtr& call) {
                                          "Precondition failed: UID in precondition: " + str(uid) +
                                              ", UID in object meta: " + str(kube::uid_of(pod->value())))
                                     .error());
+  ResourceType binding = *call->type;
+  binding.plural = "pods/binding";
   std::string_view bound = get_string(pod->value(), {"spec", "nodeName"});
   if (!bound.empty())
     return respond_status(
-        call, conflict(*call->type, call->name,
+        call, conflict(binding, call->name,
                        "pod " + call->name + " is already assigned to node \"" + str(bound) + "\"")
                   .error());
   if (has(pod->value(), {"metadata", "deletionTimestamp"}))
-    return respond_status(call,
-                          conflict(*call->type, call->name,
-                                   "pod " + call->name + " is being deleted, cannot be assigned to a host")
-                              .error());
+    return respond_status(
+        call,
+        conflict(binding, call->name, "pod " + call->name + " is being deleted, cannot be assigned to a host")
+            .error());
   if (!call->dry_run) {
     Json next = pod->value();
     set(next, {"spec", "nodeName"}, Json(node));
@@ -156,6 +158,9 @@ void Server::bind(const CallPtr& call) {
 void Server::evict(const CallPtr& call) {
   Answer<Json> body = body_of(*this, *call, "policy", "Eviction", "policy/v1");
   if (!body) return respond_status(call, body.error());
+  std::string_view named = kube::name_of(*body);
+  if (!named.empty() && named != call->name)
+    return respond_status(call, bad_request("name in URL does not match name in Eviction object").error());
   ObjectPtr pod = stored(*call->type, call->ns, call->name);
   if (!pod) return respond_status(call, not_found(*call->type, call->name).error());
   DeleteOptions how;
@@ -178,8 +183,9 @@ void Server::evict(const CallPtr& call) {
       budgets.push_back(budget);
   }
   if (guarded && budgets.size() > 1)
-    return respond_status(call, internal("This pod has more than one PodDisruptionBudget, which the eviction "
-                                         "subresource does not support.")
+    return respond_status(call, refuse(500, "",
+                                       "This pod has more than one PodDisruptionBudget, which the eviction "
+                                       "subresource does not support.")
                                     .error());
   if (guarded && budgets.size() == 1) {
     const Json& budget = budgets[0]->value();
@@ -256,6 +262,11 @@ void Server::scale(const CallPtr& call) {
   }
   const Json* replicas = find(wanted, {"spec", "replicas"});
   std::int64_t count = replicas != nullptr && replicas->is_int64() ? replicas->get_int64() : 0;
+  if (type.custom && count < 0)
+    return respond_status(
+        call, invalid_object(type, call->name,
+                             {invalid(type.custom->spec_replicas, count, "should be a non-negative integer")})
+                  .error());
   if (count < 0 || (replicas != nullptr && !replicas->is_int64()))
     return respond_status(call,
                           invalid_object("autoscaling", "Scale", call->name,
@@ -286,7 +297,7 @@ void Server::issue_token(const CallPtr& call) {
   std::int64_t seconds = get_int(*body, {"spec", "expirationSeconds"}, kTokenSeconds);
   if (seconds < kTokenSecondsMin || seconds > kTokenSecondsMax)
     return respond_status(
-        call, invalid_object("authentication.k8s.io", "TokenRequest", call->name,
+        call, invalid_object("authentication.k8s.io", "TokenRequest", "",
                              {invalid("spec.expirationSeconds", seconds,
                                       seconds < kTokenSecondsMin
                                           ? "may not specify a duration less than 10 minutes"
@@ -327,6 +338,9 @@ void Server::issue_token(const CallPtr& call) {
                     {"nbf", start},         {"sub", "system:serviceaccount:" + call->ns + ":" + call->name}};
   set(*body, {"metadata", "name"}, Json(call->name));
   set(*body, {"metadata", "namespace"}, Json(call->ns));
+  set(*body, {"metadata", "uid"}, kube::uid_of(account->value()));
+  set(*body, {"metadata", "creationTimestamp"}, Json(now_text()));
+  if (!has(*body, {"spec", "boundObjectRef"})) set(*body, {"spec", "boundObjectRef"}, Json(nullptr));
   set(*body, {"spec", "audiences"}, std::move(audiences));
   set(*body, {"spec", "expirationSeconds"}, seconds);
   set(*body, {"status"},

@@ -213,8 +213,10 @@ JsonArray node_cells(const Json& node, Time now) {
   for (const auto& [key, value] : get_object(node, {"metadata", "labels"})) {
     std::string_view name(key.data(), key.size());
     if (name.starts_with("node-role.kubernetes.io/") && name.size() > 24) roles.emplace_back(name.substr(24));
+    if (name == "kubernetes.io/role" && !as_text(value).empty()) roles.push_back(str(as_text(value)));
   }
   std::sort(roles.begin(), roles.end());
+  roles.erase(std::unique(roles.begin(), roles.end()), roles.end());
   auto info = [&](std::string_view key) {
     std::string_view text = get_string(node, {"status", "nodeInfo", key});
     return text.empty() ? std::string("<unknown>") : std::string(text);
@@ -420,7 +422,7 @@ const std::map<std::string_view, BuiltinTable>& tables() {
         cronjob_cells}},
       {"/services", {"Name|Type|Cluster-IP|External-IP|Port(s)|Age|*Selector", service_cells}},
       {"/configmaps",
-       {"Name|#Data|Age",
+       {"Name|Data|Age",
         [](const Json& o, Time now) {
           return JsonArray{kube::name_of(o),
                            static_cast<std::int64_t>(get_object(o, {"data"}).size() +
@@ -428,7 +430,7 @@ const std::map<std::string_view, BuiltinTable>& tables() {
                            age(o, now)};
         }}},
       {"/secrets",
-       {"Name|Type|#Data|Age",
+       {"Name|Type|Data|Age",
         [](const Json& o, Time now) {
           return JsonArray{kube::name_of(o), get_string(o, {"type"}),
                            static_cast<std::int64_t>(get_object(o, {"data"}).size()), age(o, now)};
@@ -576,6 +578,7 @@ Json table_row(const ResourceType& type, const Json& object, View::Include inclu
         {"status", "True"},
         {"reason", phase},
         {"message", phase == "Succeeded" ? "The pod has completed successfully." : "The pod failed."}}};
+  row["object"] = nullptr;
   if (include == View::Include::kObject) row["object"] = object;
   if (include == View::Include::kMetadata) row["object"] = partial_metadata(object);
   return row;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "cluster/apiserver/json_faults.h"
 #include "cluster/apiserver/server.h"
 #include "kube/object.h"
 
@@ -47,39 +48,34 @@ bool is_extended(std::string_view name) {
 void check_resources(const Json& container, const std::string& path, FieldErrors& errors) {
   const JsonObject& limits = get_object(container, {"resources", "limits"});
   const JsonObject& requests = get_object(container, {"resources", "requests"});
-  auto check = [&](const JsonObject& map, std::string_view which) {
-    for (const auto& [key, value] : map) {
-      std::string name(key);
-      std::string field = at(at(path, "resources"), which) + "[" + name + "]";
-      Result<__int128> milli = kube::parse_quantity_milli(value);
-      if (!milli) {
-        errors.push_back(invalid(field, value, "quantities must match the regular expression"));
-      } else if (*milli < 0) {
-        errors.push_back(invalid(field, value, "must be greater than or equal to 0"));
-      } else if (is_extended(name) && *milli % 1000 != 0) {
-        errors.push_back(invalid(field, value, "must be an integer"));
-      }
+  auto check = [&](std::string_view key, const Json& value, std::string_view which) {
+    std::string name(key);
+    std::string field = at(at(path, "resources"), which) + "[" + name + "]";
+    Result<__int128> milli = kube::parse_quantity_milli(value);
+    if (!milli) {
+      errors.push_back(invalid(field, value, "quantities must match the regular expression"));
+    } else if (*milli < 0) {
+      errors.push_back(invalid(field, value, "must be greater than or equal to 0"));
+    } else if (is_extended(name) && *milli % 1000 != 0) {
+      errors.push_back(invalid(field, value, "must be an integer"));
     }
   };
-  check(limits, "limits");
-  check(requests, "requests");
+  for (const auto& [key, value] : limits) check(key, value, "limits");
   for (const auto& [key, value] : requests) {
     std::string name(key);
+    check(key, value, "requests");
     std::string field = at(at(path, "resources"), "requests");
     const Json* limit = limits.if_contains(key);
     Result<__int128> asked = kube::parse_quantity_milli(value);
     Result<__int128> most = limit == nullptr ? asked : kube::parse_quantity_milli(*limit);
     if (!asked || !most) continue;
     if (is_extended(name) && limit == nullptr) {
-      errors.push_back(required(at(at(path, "resources"), "limits") + "[" + name + "]",
-                                "Limit must be set for non overcommit resources"));
-    } else if (is_extended(name) && *asked != *most) {
+      errors.push_back(required(at(at(path, "resources"), "limits"),
+                                "Limit must be set for non overcommitable resources"));
+    } else if ((is_extended(name) && *asked != *most) || *asked > *most) {
+      std::string_view relation = is_extended(name) ? "equal to " : "less than or equal to ";
       errors.push_back(invalid(field, value,
-                               "must be equal to " + name + " limit of " +
-                                   (limit->is_string() ? str(as_text(*limit)) : to_text(*limit))));
-    } else if (*asked > *most) {
-      errors.push_back(invalid(field, value,
-                               "must be less than or equal to " + name + " limit of " +
+                               "must be " + str(relation) + name + " limit of " +
                                    (limit->is_string() ? str(as_text(*limit)) : to_text(*limit))));
     }
   }
@@ -145,8 +141,6 @@ void check_container(const Json& container, const std::set<std::string>& volumes
     errors.push_back(required(at(path, "name")));
   } else if (!is_dns_label(name)) {
     errors.push_back(invalid(at(path, "name"), Json(name), kLabelText));
-  } else if (!names.insert(name).second) {
-    errors.push_back(duplicate(at(path, "name"), Json(name)));
   }
   std::string_view image = get_string(container, {"image"});
   if (image.empty()) {
@@ -171,6 +165,18 @@ void check_container(const Json& container, const std::set<std::string>& volumes
       errors.push_back(
           invalid(at(here, "valueFrom"), Json(""), "may not be specified when `value` is not empty"));
   }
+  if (!name.empty() && !names.insert(name).second) errors.push_back(duplicate(at(path, "name"), Json(name)));
+}
+
+// A volume is of one type; the second one that is found is the fault.
+void check_volume_types(const Json& volume, const std::string& path, FieldErrors& errors) {
+  bool one = false;
+  for (std::string_view type : {"emptyDir", "hostPath", "gitRepo", "secret", "nfs", "persistentVolumeClaim",
+                                "downwardAPI", "configMap", "csi", "projected", "ephemeral", "image"}) {
+    if (!has(volume, {type})) continue;
+    if (one) errors.push_back(forbidden_field(at(path, type), "may not specify more than 1 volume type"));
+    one = true;
+  }
 }
 
 std::set<std::string> check_volumes(const Json& spec, const std::string& path, FieldErrors& errors) {
@@ -186,14 +192,13 @@ std::set<std::string> check_volumes(const Json& spec, const std::string& path, F
     } else if (!names.insert(name).second) {
       errors.push_back(duplicate(at(here, "name"), Json(name)));
     }
-    if (volumes[i].is_object() && volumes[i].get_object().size() > 2)
-      errors.push_back(forbidden_field(here, "may not specify more than 1 volume type"));
     one_of(
         volumes[i], {"hostPath", "type"}, at(here, "hostPath.type"),
         {"", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"},
         errors);
     if (has(volumes[i], {"hostPath"}) && get_string(volumes[i], {"hostPath", "path"}).empty())
       errors.push_back(required(at(here, "hostPath.path")));
+    check_volume_types(volumes[i], here, errors);
   }
   return names;
 }
@@ -210,8 +215,8 @@ void check_tolerations(const Json& spec, const std::string& path, FieldErrors& e
     if (op != "Exists" && op != "Equal")
       errors.push_back(unsupported(at(here, "operator"), Json(op), {"Equal", "Exists"}));
     if (op == "Exists" && !get_string(tolerations[i], {"value"}).empty())
-      errors.push_back(
-          invalid(at(here, "operator"), tolerations[i], "value must be empty when `operator` is 'Exists'"));
+      errors.push_back(invalid(at(here, "operator"), Json(get_string(tolerations[i], {"value"})),
+                               "value must be empty when `operator` is 'Exists'"));
     one_of(tolerations[i], {"effect"}, at(here, "effect"), {"NoSchedule", "PreferNoSchedule", "NoExecute"},
            errors);
     if (has(tolerations[i], {"tolerationSeconds"}) && get_string(tolerations[i], {"effect"}) != "NoExecute")
@@ -230,7 +235,7 @@ void check_pod_spec(const Json& spec, const std::string& path, FieldErrors& erro
   const JsonArray& inits = get_array(spec, {"initContainers"});
   for (std::size_t i = 0; i < inits.size(); ++i)
     check_container(inits[i], volumes, at(at(path, "initContainers"), i), names, errors);
-  one_of(spec, {"restartPolicy"}, at(path, "restartPolicy"), {"Always", "Never", "OnFailure"}, errors);
+  one_of(spec, {"restartPolicy"}, at(path, "restartPolicy"), {"Always", "OnFailure", "Never"}, errors);
   one_of(spec, {"dnsPolicy"}, at(path, "dnsPolicy"),
          {"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"}, errors);
   std::string_view account = get_string(spec, {"serviceAccountName"});
@@ -249,19 +254,48 @@ Json without_mutable_parts(const Json& pod) {
     for (Json& container : containers->get_array())
       if (container.is_object()) container.get_object().erase("image");
   }
-  for (std::string_view key : {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds",
-                               "schedulingGates", "nodeName"})
+  for (std::string_view key :
+       {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
     spec.get_object().erase(key);
   return spec;
+}
+
+// Tolerations may be added, and their seconds changed; none may go.
+void check_tolerations_kept(const Json& before, const Json& after, FieldErrors& errors) {
+  auto bare = [](Json toleration) {
+    gpuop::remove(toleration, {"tolerationSeconds"});
+    return toleration;
+  };
+  const JsonArray& now = get_array(after, {"tolerations"});
+  for (const Json& old : get_array(before, {"tolerations"}))
+    if (std::none_of(now.begin(), now.end(), [&](const Json& one) { return bare(one) == bare(old); })) {
+      errors.push_back(forbidden_field(
+          "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"));
+      return;
+    }
 }
 
 void check_pod_update(const Json& old, const Json& pod, FieldErrors& errors) {
   const Json* before = find(old, {"spec"});
   const Json* after = find(pod, {"spec"});
   if (before == nullptr || after == nullptr || *before == *after) return;
-  std::string_view node = get_string(old, {"spec", "nodeName"});
-  bool moved = !node.empty() && node != get_string(pod, {"spec", "nodeName"});
-  if (moved || without_mutable_parts(old) != without_mutable_parts(pod))
+  for (std::string_view list : {"containers", "initContainers"})
+    if (get_array(*before, {list}).size() != get_array(*after, {list}).size()) {
+      errors.push_back(
+          forbidden_field("spec." + std::string(list), "pod updates may not add or remove containers"));
+      return;
+    }
+  const Json* limit = find(*after, {"activeDeadlineSeconds"});
+  const Json* old_limit = find(*before, {"activeDeadlineSeconds"});
+  if (old_limit != nullptr && limit != nullptr &&
+      get_int(*after, {"activeDeadlineSeconds"}) > get_int(*before, {"activeDeadlineSeconds"}))
+    errors.push_back(
+        invalid("spec.activeDeadlineSeconds", *limit, "must be less than or equal to previous value"));
+  if (old_limit != nullptr && limit == nullptr)
+    errors.push_back(invalid("spec.activeDeadlineSeconds", Json(nullptr),
+                             "must not update from a positive integer to nil value"));
+  check_tolerations_kept(*before, *after, errors);
+  if (without_mutable_parts(old) != without_mutable_parts(pod))
     errors.push_back(forbidden_field(
         "spec",
         "pod updates may not change fields other than "
@@ -275,6 +309,12 @@ void check_pod_update(const Json& old, const Json& pod, FieldErrors& errors) {
 
 void check_selector(const Json& object, FieldErrors& errors) {
   const Json* selector = find(object, {"spec", "selector"});
+  const Json* labels = find(object, {"spec", "template", "metadata", "labels"});
+  if (selector == nullptr && get_string(object, {"kind"}) == "DaemonSet") {
+    errors.push_back(invalid("spec.template.metadata.labels", labels == nullptr ? Json(nullptr) : *labels,
+                             "`selector` does not match template `labels`"));
+    return;
+  }
   if (selector == nullptr) {
     errors.push_back(required("spec.selector"));
     return;
@@ -304,6 +344,10 @@ void check_template(const Json& object, std::vector<std::string> policies, Field
     errors.push_back(unsupported("spec.template.spec.restartPolicy", Json(policy), policies));
 }
 
+constexpr std::string_view kPercentText =
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex "
+    "used for validation is '[0-9]+%')";
+
 // A count or percentage; nullopt for nonsense.
 std::optional<std::int64_t> share(const Json* value) {
   if (value == nullptr) return 0;
@@ -329,18 +373,14 @@ void check_rolling(const Json& object, std::string_view key, bool daemon, FieldE
   const Json* up = find(object, {"spec", key, "rollingUpdate", "maxSurge"});
   std::optional<std::int64_t> less = share(down);
   std::optional<std::int64_t> more = share(up);
-  if (!less)
-    errors.push_back(invalid(path + ".rollingUpdate.maxUnavailable", *down,
-                             "a valid percent string must be a numeric string followed by an ending '%'"));
-  if (!more)
-    errors.push_back(invalid(path + ".rollingUpdate.maxSurge", *up,
-                             "a valid percent string must be a numeric string followed by an ending '%'"));
+  if (!less) errors.push_back(invalid(path + ".rollingUpdate.maxUnavailable", *down, kPercentText));
+  if (!more) errors.push_back(invalid(path + ".rollingUpdate.maxSurge", *up, kPercentText));
   if (!less || !more) return;
   if (*less == 0 && *more == 0) {
-    errors.push_back(
-        daemon ? required(path + ".rollingUpdate.maxUnavailable", "cannot be 0 when `maxSurge` is 0")
-               : invalid(path + ".rollingUpdate.maxUnavailable", down == nullptr ? Json(0) : *down,
-                         "may not be 0 when `maxSurge` is 0"));
+    errors.push_back(daemon
+                         ? required(path + ".rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
+                         : invalid(path + ".rollingUpdate.maxUnavailable", down == nullptr ? Json(0) : *down,
+                                   "may not be 0 when `maxSurge` is 0"));
   } else if (daemon && *less != 0 && *more != 0) {
     errors.push_back(invalid(path + ".rollingUpdate.maxSurge", up == nullptr ? Json(0) : *up,
                              "may not be set when maxUnavailable is non-zero"));
@@ -355,7 +395,15 @@ void immutable(const Json& old, const Json& object, Keys keys, const std::string
 }
 
 void check_job(const Json& job, FieldErrors& errors) {
-  check_template(job, {"OnFailure", "Never"}, errors);
+  FieldErrors faults;
+  check_template(job, {"OnFailure", "Never"}, faults);
+  for (FieldError& fault : faults) {
+    // "Always" is the default of a pod's template, so that here it means that nothing was said.
+    if (fault.field == "spec.template.spec.restartPolicy" &&
+        fault.text.find("\"Always\"") != std::string::npos)
+      fault = required(fault.field, "valid values: \"OnFailure\", \"Never\"");
+    errors.push_back(std::move(fault));
+  }
   for (std::string_view key :
        {"parallelism", "completions", "backoffLimit", "ttlSecondsAfterFinished", "activeDeadlineSeconds"})
     if (get_int(job, {"spec", key}) < 0)
@@ -365,6 +413,32 @@ void check_job(const Json& job, FieldErrors& errors) {
 
 // --- the rest
 // ----------------------------------------------------------------------------------------------------
+
+// The keys that a Secret's type asks for.
+void check_secret_type(const Json& secret, FieldErrors& errors) {
+  std::string_view type = get_string(secret, {"type"});
+  auto need = [&](std::string_view key) {
+    if (!has(secret, {"data", key})) errors.push_back(required("data[" + std::string(key) + "]"));
+  };
+  if (type == "kubernetes.io/tls") {
+    need("tls.crt");
+    need("tls.key");
+  } else if (type == "kubernetes.io/ssh-auth") {
+    need("ssh-privatekey");
+  } else if (type == "kubernetes.io/basic-auth") {
+    if (!has(secret, {"data", "username"}) && !has(secret, {"data", "password"})) {
+      need("username");
+      need("password");
+    }
+  } else if (type == "kubernetes.io/dockerconfigjson" || type == "kubernetes.io/dockercfg") {
+    std::string key = type.ends_with("json") ? ".dockerconfigjson" : ".dockercfg";
+    need(key);
+    std::optional<std::string> text = base64_decode(get_string(secret, {"data", key}));
+    std::string fault = text && has(secret, {"data", key}) ? json_fault(*text) : std::string();
+    if (!fault.empty())
+      errors.push_back(invalid("data[" + key + "]", Json("<secret contents redacted>"), fault));
+  }
+}
 
 void check_data(const Json& object, FieldErrors& errors) {
   std::size_t total = 0;
@@ -387,6 +461,7 @@ void check_data(const Json& object, FieldErrors& errors) {
     }
   }
   if (total > kDataLimit) errors.push_back(too_long(secret ? "data" : "", kDataLimit));
+  if (secret) check_secret_type(object, errors);
 }
 
 void check_data_update(const Json& old, const Json& object, FieldErrors& errors) {
@@ -420,18 +495,30 @@ void check_service(const Json& service, FieldErrors& errors) {
   }
 }
 
+// Addresses stay as long as the type does.
+void check_service_update(const Json& old, const Json& service, FieldErrors& errors) {
+  if (get_string(old, {"spec", "type"}) == "ExternalName" ||
+      get_string(service, {"spec", "type"}) == "ExternalName")
+    return;
+  std::string_view before = get_string(old, {"spec", "clusterIP"});
+  std::string_view after = get_string(service, {"spec", "clusterIP"});
+  if (!before.empty() && before != after)
+    errors.push_back(invalid("spec.clusterIPs[0]", JsonArray{Json(after)}, "may not change once set"));
+}
+
 void check_binding(const Json& binding, FieldErrors& errors) {
-  if (get_string(binding, {"roleRef", "name"}).empty()) errors.push_back(required("roleRef.name"));
   std::vector<std::string> kinds = get_string(binding, {"kind"}) == "RoleBinding"
                                        ? std::vector<std::string>{"Role", "ClusterRole"}
                                        : std::vector<std::string>{"ClusterRole"};
   std::string_view kind = get_string(binding, {"roleRef", "kind"});
   if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
     errors.push_back(unsupported("roleRef.kind", Json(kind), kinds));
+  if (get_string(binding, {"roleRef", "name"}).empty()) errors.push_back(required("roleRef.name"));
   const JsonArray& subjects = get_array(binding, {"subjects"});
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     std::string here = at(std::string("subjects"), i);
     if (get_string(subjects[i], {"name"}).empty()) errors.push_back(required(at(here, "name")));
+    one_of(subjects[i], {"kind"}, at(here, "kind"), {"ServiceAccount", "User", "Group"}, errors);
     if (get_string(subjects[i], {"kind"}) == "ServiceAccount" &&
         get_string(subjects[i], {"namespace"}).empty() &&
         get_string(binding, {"kind"}) == "ClusterRoleBinding")
@@ -445,7 +532,12 @@ void check_role(const Json& role, FieldErrors& errors) {
     std::string here = at(std::string("rules"), i);
     if (get_array(rules[i], {"verbs"}).empty())
       errors.push_back(required(at(here, "verbs"), "verbs must contain at least one value"));
-    if (!get_array(rules[i], {"nonResourceURLs"}).empty()) continue;
+    if (const JsonArray& urls = get_array(rules[i], {"nonResourceURLs"}); !urls.empty()) {
+      if (get_string(role, {"kind"}) == "Role")
+        errors.push_back(
+            invalid(at(here, "nonResourceURLs"), urls, "namespaced rules cannot apply to non-resource URLs"));
+      continue;
+    }
     if (get_array(rules[i], {"apiGroups"}).empty())
       errors.push_back(required(at(here, "apiGroups"), "resource rules must supply at least one api group"));
     if (get_array(rules[i], {"resources"}).empty())
@@ -461,9 +553,7 @@ void check_lease(const Json& lease, FieldErrors& errors) {
 
 void check_runtime_class(const Json& object, FieldErrors& errors) {
   std::string_view handler = get_string(object, {"handler"});
-  if (handler.empty()) {
-    errors.push_back(required("handler"));
-  } else if (!is_dns_label(handler)) {
+  if (!is_dns_label(handler)) {
     errors.push_back(invalid("handler", Json(handler), kLabelText));
   }
 }
@@ -475,11 +565,24 @@ void check_event(const Json& event, FieldErrors& errors) {
     errors.push_back(invalid("involvedObject.namespace", Json(about), "does not match event.namespace"));
 }
 
+// What the newer face of events asks for; stored events have the older one's names.
+void check_new_event(const Json& event, FieldErrors& errors) {
+  std::string controller = str(get_string(event, {"reportingComponent"}));
+  if (controller.empty()) errors.push_back(required("reportingController"));
+  for (const std::string& fault : qualified_name_faults(controller))
+    errors.push_back(invalid("reportingController", Json(controller), fault));
+  for (std::string_view key : {"reportingInstance", "action", "reason"})
+    if (get_string(event, {key}).empty()) errors.push_back(required(str(key)));
+  std::string_view type = get_string(event, {"type"});
+  if (type != "Normal" && type != "Warning")
+    errors.push_back(invalid("type", Json(""), "has invalid value: " + str(type)));
+}
+
 void check_taints(const Json& node, FieldErrors& errors) {
   std::set<std::string> seen;
   const JsonArray& taints = get_array(node, {"spec", "taints"});
   for (std::size_t i = 0; i < taints.size(); ++i) {
-    std::string here = at(std::string("spec.taints"), i);
+    std::string here = at(std::string("metadata.taints"), i);
     std::string_view effect = get_string(taints[i], {"effect"});
     if (get_string(taints[i], {"key"}).empty() || !is_qualified_name(get_string(taints[i], {"key"})))
       errors.push_back(
@@ -490,12 +593,47 @@ void check_taints(const Json& node, FieldErrors& errors) {
       one_of(taints[i], {"effect"}, at(here, "effect"), {"NoSchedule", "PreferNoSchedule", "NoExecute"},
              errors);
     }
-    if (!seen.insert(str(get_string(taints[i], {"key"})) + ":" + str(effect)).second)
-      errors.push_back(duplicate(here, taints[i]));
+    if (!seen.insert(str(get_string(taints[i], {"key"})) + ":" + str(effect)).second) {
+      JsonObject shown{{"Key", get_string(taints[i], {"key"})},
+                       {"Value", get_string(taints[i], {"value"})},
+                       {"Effect", effect},
+                       {"TimeAdded", nullptr}};
+      FieldError twice = duplicate(here, std::move(shown));
+      twice.text += ": taints must be unique by key and effect pair";
+      errors.push_back(std::move(twice));
+    }
   }
 }
 
+void check_priority_class(const Json& object, FieldErrors& errors) {
+  std::string name = str(kube::name_of(object));
+  if (name.starts_with("system-") && name != "system-node-critical" && name != "system-cluster-critical")
+    errors.push_back(
+        forbidden_field("metadata.name",
+                        "priority class names with 'system-' prefix are reserved for system use only. "
+                        "error: " +
+                            name + " is not a known system priority class"));
+}
+
+void check_share(const Json& object, std::string_view key, FieldErrors& errors) {
+  const Json* value = find(object, {"spec", key});
+  if (value == nullptr) return;
+  std::string path = "spec." + std::string(key);
+  if (value->is_int64() && value->get_int64() < 0)
+    errors.push_back(invalid(path, *value, "must be greater than or equal to 0"));
+  if (value->is_string() && !share(value)) errors.push_back(invalid(path, *value, kPercentText));
+}
+
 void check_pdb(const Json& pdb, FieldErrors& errors) {
+  check_share(pdb, "minAvailable", errors);
+  check_share(pdb, "maxUnavailable", errors);
+  const JsonArray& expressions = get_array(pdb, {"spec", "selector", "matchExpressions"});
+  for (std::size_t i = 0; i < expressions.size(); ++i) {
+    std::string_view op = get_string(expressions[i], {"operator"});
+    if (op != "In" && op != "NotIn" && op != "Exists" && op != "DoesNotExist")
+      errors.push_back(invalid(at("spec.selector.matchExpressions", i) + ".operator", Json(op),
+                               "not a valid selector operator"));
+  }
   if (has(pdb, {"spec", "minAvailable"}) && has(pdb, {"spec", "maxUnavailable"}))
     errors.push_back(
         invalid("spec", *find(pdb, {"spec"}), "minAvailable and maxUnavailable cannot be both set"));
@@ -530,6 +668,10 @@ const std::map<std::string_view, Check>& checks() {
        [](const Json& o, FieldErrors& e) {
          check_workload(o, e);
          check_rolling(o, "strategy", false, e);
+         std::int64_t deadline = get_int(o, {"spec", "progressDeadlineSeconds"});
+         if (deadline != 0 && deadline <= get_int(o, {"spec", "minReadySeconds"}))
+           e.push_back(
+               invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"));
        }},
       {"apps/replicasets", check_workload},
       {"apps/statefulsets", check_workload},
@@ -537,6 +679,7 @@ const std::map<std::string_view, Check>& checks() {
       {"coordination.k8s.io/leases", check_lease},
       {"node.k8s.io/runtimeclasses", check_runtime_class},
       {"policy/poddisruptionbudgets", check_pdb},
+      {"scheduling.k8s.io/priorityclasses", check_priority_class},
       {"rbac.authorization.k8s.io/roles", check_role},
       {"rbac.authorization.k8s.io/clusterroles", check_role},
       {"rbac.authorization.k8s.io/rolebindings", check_binding},
@@ -550,6 +693,7 @@ FieldErrors validate_object(const ResourceType& type, const Json& object) {
   FieldErrors errors;
   auto found = checks().find(type.store);
   if (found != checks().end()) found->second(object, errors);
+  if (type.group == "events.k8s.io") check_new_event(object, errors);
   if (type.store == "apiextensions.k8s.io/customresourcedefinitions") errors.clear();  // checked at admission
   return errors;
 }
@@ -570,10 +714,16 @@ FieldErrors validate_update(const ResourceType& type, const Json& old, const Jso
   const Json* after = find(object, {"spec"});
   bool same_spec = before != nullptr && after != nullptr && *before == *after;
   if (same_spec) return errors;
-  errors = validate_object(type, object);
-  if (store == "apps/daemonsets" || store == "apps/deployments" || store == "apps/replicasets" ||
-      store == "apps/statefulsets")
-    immutable(old, object, {"spec", "selector"}, "spec.selector", errors);
+  bool workload = store == "apps/daemonsets" || store == "apps/deployments" || store == "apps/replicasets" ||
+                  store == "apps/statefulsets";
+  if (workload) immutable(old, object, {"spec", "selector"}, "spec.selector", errors);
+  FieldErrors content = validate_object(type, object);
+  errors.insert(errors.end(), content.begin(), content.end());
+  if (store == "/nodes") {  // by the type's rules for objects and by those for changes
+    FieldErrors again = errors;
+    errors.insert(errors.end(), again.begin(), again.end());
+  }
+  if (store == "/services") check_service_update(old, object, errors);
   if (store == "batch/jobs") {
     immutable(old, object, {"spec", "selector"}, "spec.selector", errors);
     immutable(old, object, {"spec", "template"}, "spec.template", errors);
@@ -582,7 +732,11 @@ FieldErrors validate_update(const ResourceType& type, const Json& old, const Jso
   if (store.starts_with("rbac.authorization.k8s.io/") && has(object, {"roleRef"})) {
     const Json* now = find(object, {"roleRef"});
     const Json* was = find(old, {"roleRef"});
-    if (was != nullptr && *was != *now) errors.push_back(invalid("roleRef", *now, "cannot change roleRef"));
+    JsonObject shown{{"APIGroup", get_string(*now, {"apiGroup"})},
+                     {"Kind", get_string(*now, {"kind"})},
+                     {"Name", get_string(*now, {"name"})}};
+    if (was != nullptr && *was != *now)
+      errors.push_back(invalid("roleRef", std::move(shown), "cannot change roleRef"));
   }
   if (store == "node.k8s.io/runtimeclasses") immutable(old, object, {"handler"}, "handler", errors);
   if (store == "scheduling.k8s.io/priorityclasses") {

@@ -17,10 +17,6 @@ constexpr std::size_t kEnough = 1u << 20;     // bytes that wait for the client
 constexpr Duration kStall = 5s;               // without the client taking anything
 constexpr std::size_t kBehindAllowed = 1000;  // events, for a client that stalls
 
-FieldError no_initial_events(std::string_view why) {
-  return forbidden_field("sendInitialEvents", why);
-}
-
 }  // namespace
 
 WatchStream::WatchStream(std::shared_ptr<Server> server, CallPtr call, Selection selection, View view,
@@ -177,7 +173,7 @@ void WatchStream::send_error(const Status& status) {
 // Everything up to `version` was looked at, whether it matched or not.
 void WatchStream::bookmark(bool initial_end, std::uint64_t version) {
   const ResourceType& type = *call_->type;
-  JsonObject metadata{{"resourceVersion", std::to_string(version)}, {"creationTimestamp", nullptr}};
+  JsonObject metadata{{"resourceVersion", std::to_string(version)}};
   if (initial_end) metadata["annotations"] = JsonObject{{"k8s.io/initial-events-end", "true"}};
   JsonObject object{
       {"kind", type.kind}, {"apiVersion", type.api_version()}, {"metadata", std::move(metadata)}};
@@ -237,23 +233,23 @@ void Server::watch(const CallPtr& call) {
   std::string_view match = call->param("resourceVersionMatch");
   FieldErrors errors;
   if (asked && match != "NotOlderThan")
-    errors.push_back(
-        no_initial_events("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
-  if (asked && send_initial && !bookmarks)
-    errors.push_back(no_initial_events("sendInitialEvents requires setting allowWatchBookmarks to true"));
+    errors.push_back(forbidden_field(
+        "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
   if (!asked && !match.empty())
     errors.push_back(
         forbidden_field("resourceVersionMatch",
                         "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+  if (!match.empty() && match != "NotOlderThan")
+    errors.push_back(unsupported("resourceVersionMatch", Json(match), {"NotOlderThan"}));
   if (!errors.empty())
     return respond_status(call, invalid_object("meta.k8s.io", "ListOptions", "", errors).error());
-  std::string_view text = call->param("resourceVersion");
-  std::optional<std::int64_t> version = text.empty() ? std::optional<std::int64_t>(0) : parse_int(text);
-  if (!version || *version < 0) {
-    FieldErrors bad{invalid("resourceVersion", Json(text), "must be a non-negative number")};
-    return respond_status(call, invalid_object("meta.k8s.io", "ListOptions", "", bad).error());
+  Answer<std::uint64_t> version = read_version(call->param("resourceVersion"));
+  if (!version) {
+    // A watch words it otherwise than a list.
+    std::string text = version.error().message.substr(std::string_view("invalid resource version: ").size());
+    return respond_status(call, refuse(500, "", std::move(text)).error());
   }
-  auto since = static_cast<std::uint64_t>(*version);
+  std::uint64_t since = *version;
   auto stream =
       std::make_shared<WatchStream>(shared_from_this(), call, std::move(*selection), *view, bookmarks);
   if (since > store.version()) {

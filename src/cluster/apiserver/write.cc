@@ -1,5 +1,6 @@
 // Create, update and delete (kubernetes-api.md §6, §10).
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "cluster/apiserver/crd.h"
@@ -31,6 +32,10 @@ void append(FieldErrors& into, FieldErrors more) {
 
 // Whether a change counts for metadata.generation.
 bool content_differs(const ResourceType& type, const Json& old, const Json& object) {
+  static const JsonObject none;
+  if (type.store == "apps/deployments" &&
+      get_object(old, {"metadata", "annotations"}) != get_object(object, {"metadata", "annotations"}))
+    return true;
   bool ignore_status = !type.custom || type.has_status;
   auto same_but_status = [&](const JsonObject& a, const JsonObject& b) {
     for (const auto& [key, value] : a) {
@@ -70,9 +75,21 @@ Answer<> check_size(const ResourceType& type, std::string_view name, const Json&
 FieldErrors validate_content(const ResourceType& type, const Json& object, const Json* old) {
   FieldErrors errors;
   if (type.custom) {
-    type.custom->schema().validate(object, old, "", true, errors);
-    if (errors.empty()) {
-      type.custom->schema().check_rules(object, old, "", errors);
+    const Schema& schema = type.custom->schema();
+    schema.validate(object, old, "", true, errors);
+    // Rules are evaluated over what is at least of the right shape.
+    static const std::set<std::string_view> shapeless = {"FieldValueTypeInvalid", "FieldValueRequired",
+                                                         "FieldValueTooLong", "FieldValueTooMany",
+                                                         "FieldValueNotSupported"};
+    bool blocked = std::any_of(errors.begin(), errors.end(),
+                               [&](const FieldError& error) { return shapeless.contains(error.reason); });
+    if (!blocked) {
+      schema.check_rules(object, old, "", errors);
+    } else if (schema.has_rules()) {
+      errors.push_back(
+          invalid("<nil>", Json(nullptr),
+                  "some validation rules were not checked because the object was invalid; correct "
+                  "the existing errors to complete validation"));
     }
   } else if (old == nullptr) {
     errors = validate_object(type, object);
@@ -94,16 +111,22 @@ Json removed_status(const ResourceType& type, const Json& object) {
                     {"details", std::move(details)}};
 }
 
+// Of a deletion; these conflicts name the kind, not the resource.
 Answer<> check_preconditions(const ResourceType& type, const Json& object, const DeleteOptions& options) {
+  ResourceType named;
+  named.group = type.group;
+  named.plural = type.kind;
   if (!options.uid.empty() && options.uid != kube::uid_of(object))
-    return conflict(type, kube::name_of(object),
-                    "Precondition failed: UID in precondition: " + options.uid +
-                        ", UID in object meta: " + str(kube::uid_of(object)));
+    return conflict(named, kube::name_of(object),
+                    "the UID in the precondition (" + options.uid + ") does not match the UID in record (" +
+                        str(kube::uid_of(object)) +
+                        "). The object might have been deleted and then recreated");
   std::string_view version = get_string(object, {"metadata", "resourceVersion"});
   if (!options.version.empty() && options.version != version)
-    return conflict(type, kube::name_of(object),
-                    "Precondition failed: ResourceVersion in precondition: " + options.version +
-                        ", ResourceVersion in object meta: " + str(version));
+    return conflict(named, kube::name_of(object),
+                    "the ResourceVersion in the precondition (" + options.version +
+                        ") does not match the ResourceVersion in record (" + str(version) +
+                        "). The object might have been modified");
   return {};
 }
 
@@ -183,9 +206,9 @@ Answer<ObjectPtr> Server::create(Call& call, Json object) {
   JsonObject& metadata = metadata_of(object);
   std::string_view version = get_string(object, {"metadata", "resourceVersion"});
   if (!version.empty() && version != "0")
-    return bad_request("resourceVersion should not be set on objects to be created");
+    return refuse(500, "", "resourceVersion should not be set on objects to be created");
   for (std::string_view key : {"resourceVersion", "selfLink", "deletionTimestamp",
-                               "deletionGracePeriodSeconds", "generation", "uid", "creationTimestamp"})
+                               "deletionGracePeriodSeconds", "uid", "creationTimestamp"})
     metadata.erase(key);
   TRY(place_in_namespace(*this, call, object));
   TRY(give_name(*this, call, object));
@@ -203,12 +226,22 @@ Answer<ObjectPtr> Server::create(Call& call, Json object) {
   FieldErrors errors = validate_metadata(type, object);
   if (!errors.empty()) return invalid_object(type, name, std::move(errors));
   std::string key = make_key(type.namespaced ? call.ns : "", name);
-  if (store.collection(type.store).get(key)) return already_exists(type, name);
+  // Addresses are given to a service after its writer's fields are known.
+  Json written = type.store == "/services" ? object : Json(nullptr);
   TRY(admit_create(call, object));
   errors = validate_content(type, object, nullptr);
-  if (!errors.empty()) return invalid_object(type, name, std::move(errors));
+  if (!errors.empty())
+    return invalid_object(type.group == "events.k8s.io" ? "" : type.group, type.kind, name,
+                          std::move(errors));
+  if (store.collection(type.store).get(key)) return already_exists(type, name);
   if (call.http.body.size() > kObjectLimit) TRY(check_size(type, name, object));
-  track_fields(call, nullptr, object);
+  if (written.is_null()) {
+    track_fields(call, nullptr, object);
+  } else {
+    track_fields(call, nullptr, written);
+    if (const Json* owners = find(written, {"metadata", "managedFields"}))
+      set(object, {"metadata", "managedFields"}, *owners);
+  }
   if (call.dry_run) return std::make_shared<const Object>(std::move(object), 0);
   ObjectPtr made = store.put(type.store, key, std::move(object), now());
   created(type, made->value());
@@ -231,9 +264,20 @@ void Server::create_request(const CallPtr& call) {
 
 namespace {
 
+// Where a real server keeps the object, as some of its messages say.
+std::string registry_key(const Call& call) {
+  const ResourceType& type = *call.type;
+  std::string key = "/registry/" + (type.custom ? type.group + "/" : std::string()) + type.plural;
+  if (type.namespaced) key += "/" + call.ns;
+  return key + "/" + call.name;
+}
+
 Answer<> check_identity(const Call& call, const Json& current, const Json& object) {
   const ResourceType& type = *call.type;
   std::string_view name = kube::name_of(object);
+  if (name.empty())
+    return bad_request("the name of the object (" + call.name +
+                       " based on URL) was undeterminable: name must be provided");
   if (name != call.name)
     return bad_request("the name of the object (" + str(name) + ") does not match the name on the URL (" +
                        call.name + ")");
@@ -242,11 +286,16 @@ Answer<> check_identity(const Call& call, const Json& current, const Json& objec
     return bad_request(
         "the namespace of the provided object does not match the namespace sent on the request");
   std::string_view uid = kube::uid_of(object);
-  if (!uid.empty() && uid != kube::uid_of(current))
-    return conflict(type, name,
-                    "Precondition failed: UID in precondition: " + str(uid) +
-                        ", UID in object meta: " + str(kube::uid_of(current)));
+  // A patched uid is a change of a field that cannot change; a replaced one is a precondition.
+  if (call.verb != "patch" && !uid.empty() && uid != kube::uid_of(current))
+    return conflict(
+        type, name,
+        "StorageError: invalid object, Code: 4, Key: " + registry_key(call) +
+            ", ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: " +
+            str(uid) + ", UID in object meta: " + str(kube::uid_of(current)));
   std::string_view version = get_string(object, {"metadata", "resourceVersion"});
+  if (!version.empty() && !parse_int(version))
+    return refuse(500, "", "strconv.ParseUint: parsing " + to_text(Json(version)) + ": invalid syntax");
   if (!version.empty() && version != get_string(current, {"metadata", "resourceVersion"}))
     return stale(type, name);
   return {};
@@ -256,9 +305,11 @@ Answer<> check_identity(const Call& call, const Json& current, const Json& objec
 void keep_system_fields(const ResourceType& type, const Json& current, Json& object) {
   JsonObject& metadata = metadata_of(object);
   const JsonObject& before = get_object(current, {"metadata"});
-  for (std::string_view key : {"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-                               "generation", "resourceVersion", "generateName"})
+  for (std::string_view key : {"creationTimestamp", "generation", "resourceVersion"})
     copy_or_erase(metadata, before, key);
+  // Leaving these out changes nothing; changing them is refused.
+  for (std::string_view key : {"uid", "deletionTimestamp", "deletionGracePeriodSeconds"})
+    if (!metadata.contains(key)) copy_or_erase(metadata, before, key);
   metadata.erase("selfLink");
   if (type.namespaced) copy_or_erase(metadata, before, "namespace");
 }
@@ -304,6 +355,7 @@ Answer<ObjectPtr> Server::modify(Call& call, const Edit& edit) {
     copy_or_erase(metadata_of(object), get_object(current, {"metadata"}), "managedFields");
   if (object == current && call.managed.is_null()) return before;
   FieldErrors errors = validate_metadata_update(current, object);
+  append(errors, FieldErrors(errors));  // by the generic part and by the type's own
   if (call.sub != "status" || type.custom) append(errors, validate_content(type, object, &current));
   if (!errors.empty()) return invalid_object(type, call.name, std::move(errors));
   if (call.http.body.size() > kObjectLimit) TRY(check_size(type, call.name, object));
@@ -337,9 +389,8 @@ void Server::update_request(const CallPtr& call) {
   bool bare = get_string(*object, {"metadata", "resourceVersion"}).empty();
   if (bare && type.custom && stored(type, call->ns, call->name)) {
     FieldErrors errors{invalid("metadata.resourceVersion", 0, "must be specified for an update")};
-    return respond_status(call, invalid_object(type, call->name, errors).error());
+    return respond_status(call, invalid_object(type.group, type.plural, call->name, errors).error());
   }
-  if (kube::name_of(*object).empty()) set(*object, {"metadata", "name"}, Json(call->name));
   Answer<ObjectPtr> made = modify(*call, [&](const Json&) -> Answer<Json> { return std::move(*object); });
   if (!made) return respond_status(call, made.error());
   respond_object(call, 200, *made);
@@ -396,24 +447,33 @@ Answer<Server::Removed> Server::remove(Call& call, const DeleteOptions& options)
   if (!stays) {
     ObjectPtr last = store.erase(type.store, key, now());
     erased(type, last->value());
-    return Removed{last, true};
+    if (!pod) return Removed{last, true};
+    // A pod is shown as it was on its way out.
+    Json shown = last->value();
+    if (!has(shown, {"metadata", "deletionTimestamp"})) {
+      set(shown, {"metadata", "deletionTimestamp"}, Json(now_text()));
+      set(shown, {"metadata", "generation"}, get_int(shown, {"metadata", "generation"}) + 1);
+    }
+    set(shown, {"metadata", "deletionGracePeriodSeconds"}, Json(std::int64_t{0}));
+    return Removed{std::make_shared<const Object>(std::move(shown), last->version()), true};
   }
   JsonObject& metadata = metadata_of(object);
   bool first = !metadata.contains("deletionTimestamp");
   if (!first && grace >= get_int(object, {"metadata", "deletionGracePeriodSeconds"}) &&
       object == before->value())
     return Removed{before, false};
+  bool definition = type.store == "apiextensions.k8s.io/customresourcedefinitions";
   if (first || grace < get_int(object, {"metadata", "deletionGracePeriodSeconds"})) {
     metadata["deletionTimestamp"] = format_time(now() + std::chrono::seconds(grace));
-    metadata["deletionGracePeriodSeconds"] = grace;
+    if (!definition && type.kind != "Namespace") metadata["deletionGracePeriodSeconds"] = grace;
   }
-  if (first && type.has_generation) metadata["generation"] = get_int(object, {"metadata", "generation"}) + 1;
+  if (first && type.has_generation && !definition)
+    metadata["generation"] = get_int(object, {"metadata", "generation"}) + 1;
   if (type.kind == "Namespace") set(object, {"status", "phase"}, "Terminating");
   ObjectPtr made = store.put(type.store, key, std::move(object), now());
   if (type.kind == "CustomResourceDefinition") {
     finish_crd(call.name);
-    ObjectPtr still = stored(type, "", call.name);
-    return Removed{still ? still : made, !still};
+    return Removed{made, false};  // as it was when its end began
   }
   return Removed{made, false};
 }
@@ -424,7 +484,10 @@ void Server::delete_request(const CallPtr& call) {
   if (!options) return respond_status(call, options.error());
   Answer<Removed> removed = remove(*call, *options);
   if (!removed) return respond_status(call, removed.error());
-  if (removed->gone && call->type->store != "/pods")
+  // Some kinds answer with what was deleted.
+  bool shown = call->type->store == "/pods" || call->type->store == "/services" ||
+               call->type->store == "/serviceaccounts" || call->type->store == "/persistentvolumeclaims";
+  if (removed->gone && !shown)
     return respond_json(call, 200, removed_status(*call->type, removed->object->value()));
   respond_object(call, 200, removed->object);
 }
@@ -438,17 +501,23 @@ void Server::delete_collection_request(const CallPtr& call) {
   std::vector<ObjectPtr> doomed;
   for (const auto& [key, object] : store.collection(call->type->store).objects())
     if (selection->matches(*object, false)) doomed.push_back(object);
+  std::string version = std::to_string(store.version());
   for (const ObjectPtr& object : doomed) {
     Call one = internal_call(call->type, kube::namespace_of(object->value()), kube::name_of(object->value()));
     Answer<Removed> removed = remove(one, *options);
     if (!removed && removed.error().code != 404) return respond_status(call, removed.error());
   }
+  // The answer shows what was there.
+  JsonArray items;
+  for (const ObjectPtr& object : doomed)
+    items.push_back(list_item(*call->type, present(*call->type, object->value())));
+  JsonObject metadata{{"resourceVersion", version}};
+  if (call->type->custom) metadata["continue"] = "";
   respond_json(call, 200,
-               JsonObject{{"kind", "Status"},
-                          {"apiVersion", "v1"},
-                          {"metadata", JsonObject()},
-                          {"status", "Success"},
-                          {"details", JsonObject{{"kind", call->type->plural}}}});
+               JsonObject{{"kind", call->type->list_kind},
+                          {"apiVersion", call->type->api_version()},
+                          {"metadata", std::move(metadata)},
+                          {"items", std::move(items)}});
 }
 
 }  // namespace gpuop::cluster::api

@@ -100,12 +100,20 @@ class DeploymentController final : public Controller {
     gather.close();
   }
 
+  // How many pods more than wanted an update may have.
+  static std::int64_t surge_of(const Json& deployment) {
+    const std::int64_t wanted = replicas_of(deployment);
+    if (get_string(deployment, {"spec", "strategy", "type"}) == "Recreate") return 0;
+    return scaled_value(find(deployment, {"spec", "strategy", "rollingUpdate", "maxSurge"}), (wanted + 3) / 4,
+                        wanted, true);
+  }
+
   void roll(const Json& deployment, const Sets& sets, Gather& gather) {
     const std::int64_t wanted = replicas_of(deployment);
     const auto option = [&](std::string_view name) {
       return find(deployment, {"spec", "strategy", "rollingUpdate", name});
     };
-    const std::int64_t surge = scaled_value(option("maxSurge"), (wanted + 3) / 4, wanted, true);
+    const std::int64_t surge = surge_of(deployment);
     std::int64_t most_down = scaled_value(option("maxUnavailable"), wanted / 4, wanted, false);
     if (surge == 0 && most_down == 0) most_down = 1;
     std::int64_t total = sets.fresh ? replicas_of(*sets.fresh) : 0;
@@ -161,6 +169,8 @@ class DeploymentController final : public Controller {
     metadata["labels"] = get_object(pod_template, {"metadata", "labels"});
     JsonObject annotations = get_object(deployment, {"metadata", "annotations"});
     annotations[kRevision] = std::to_string(sets.newest + 1);
+    annotations["deployment.kubernetes.io/max-replicas"] =
+        std::to_string(replicas_of(deployment) + surge_of(deployment));
     annotations["deployment.kubernetes.io/desired-replicas"] = std::to_string(replicas_of(deployment));
     metadata["annotations"] = std::move(annotations);
     metadata["ownerReferences"] = JsonArray{kube::owner_reference(deployment)};
@@ -248,7 +258,9 @@ class DeploymentController final : public Controller {
     set(patch, {"metadata", "annotations", kRevision}, Json(std::to_string(revision)));
     context_.client
         .patch(
-            type, kube::namespace_of(object), kube::name_of(object), kube::Patch::kMerge, patch, {},
+            // With the status: a Deployment's annotations count for its generation elsewhere.
+            type, kube::namespace_of(object), kube::name_of(object), kube::Patch::kMerge, patch,
+            {.subresource = &type == &kube::kDeployments ? "status" : ""},
             [done = gather.step()](kube::ApiResult<> result) { done(result || result.error().not_found()); })
         .detach();
   }

@@ -125,7 +125,8 @@ std::string misfit_message(std::size_t nodes, const std::map<std::string, int>& 
     preemption.push_back(std::to_string(rest) + " Preemption is not helpful for scheduling");
   }
   std::ranges::sort(preemption);
-  return head + join(parts, ", ") + ". preemption: " + head + join(preemption, ", ") + ".";
+  return head + join(parts, ", ") + ". no new claims to deallocate, preemption: " + head +
+         join(preemption, ", ") + ".";
 }
 
 double node_score(const Json& pod, const Amounts& requests, const Json& node, const NodeRoom& room) {

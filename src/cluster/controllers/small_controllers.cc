@@ -21,7 +21,9 @@ class ServiceAccounts final : public Controller {
       if (!now) queue_.add(str(kube::namespace_of(*old)));
     };
     context_.service_accounts.on_change(gone);
-    context_.root_cas.on_change(gone);
+    context_.root_cas.on_change([this](const Object& old, const Object& now) {
+      queue_.add(str(kube::namespace_of(now ? *now : *old)));
+    });
   }
 
  private:
@@ -33,13 +35,28 @@ class ServiceAccounts final : public Controller {
       make(kube::kServiceAccounts, name, JsonObject{{"metadata", JsonObject{{"name", "default"}}}},
            gather.step());
     }
-    if (!context_.options.ca_pem.empty() &&
-        !context_.root_cas.get(kube::object_key(name, "kube-root-ca.crt"))) {
-      JsonObject object{{"metadata", JsonObject{{"name", "kube-root-ca.crt"}}}};
-      object["data"] = JsonObject{{"ca.crt", context_.options.ca_pem}};
-      make(kube::kConfigMaps, name, std::move(object), gather.step());
-    }
+    publish_ca(name, gather);
     gather.close();
+  }
+
+  // Whatever somebody has made of it.
+  void publish_ca(const std::string& ns, Gather& gather) {
+    const std::string& ca = context_.options.ca_pem;
+    if (ca.empty()) return;
+    const Object there = context_.root_cas.get(kube::object_key(ns, "kube-root-ca.crt"));
+    if (!there) {
+      JsonObject object{{"metadata", JsonObject{{"name", "kube-root-ca.crt"}}}};
+      object["data"] = JsonObject{{"ca.crt", ca}};
+      make(kube::kConfigMaps, ns, std::move(object), gather.step());
+    } else if (get_string(*there, {"data", "ca.crt"}) != ca) {
+      Json patch = JsonObject{{"data", JsonObject{{"ca.crt", ca}}}};
+      context_.client
+          .patch(kube::kConfigMaps, ns, "kube-root-ca.crt", kube::Patch::kMerge, patch, {},
+                 [done = gather.step()](kube::ApiResult<> result) {
+                   done(result || result.error().forbidden() || result.error().not_found());
+                 })
+          .detach();
+    }
   }
 
   void make(const kube::Resource& type, const std::string& ns, JsonObject object,
