@@ -27,9 +27,9 @@ struct Bench {
     fs::create_directories(dir.path() / "image/bin");
     fs::copy_file("/bin/busybox", dir.path() / "image/bin/sleep");
     NodeRuntimeOptions options;
-    options.state_dir = dir.path() / "state";
-    options.run_dir = dir.path() / "run";
-    options.config = dir.path() / "config.toml";
+    options.engine.state_dir = dir.path() / "state";
+    options.engine.run_dir = dir.path() / "run";
+    options.engine.config = dir.path() / "config.toml";
     options.launcher = BUILD_ROOT "/bin/gpuop-runc";
     options.images.rows = {{.reference = "bench/busybox:1", .layers = {(dir.path() / "image").string()}}};
     auto made = NodeRuntime::create(loop, options);
