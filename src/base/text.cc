@@ -109,13 +109,17 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
   const std::string lower = to_lower(word);
   const std::size_t limit = std::max<std::size_t>(1, std::min<std::size_t>(3, word.size() / 3));
   std::size_t best = limit + 1;
+  std::size_t common = 0;
   std::optional<std::string> found;
   for (const auto& candidate : candidates) {
-    const auto distance = edit_distance(lower, to_lower(candidate), limit);
-    if (distance < best) {
-      best = distance;
-      found = candidate;
-    }
+    const std::string other = to_lower(candidate);
+    const auto distance = edit_distance(lower, other, limit);
+    // Of two that are as near, the one that begins alike: people seldom mistype the first letters.
+    const auto alike = static_cast<std::size_t>(std::ranges::mismatch(lower, other).in1 - lower.begin());
+    if (distance > limit || distance > best || (distance == best && found && alike <= common)) continue;
+    best = distance;
+    common = alike;
+    found = candidate;
   }
   return found;
 }

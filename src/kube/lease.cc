@@ -178,19 +178,21 @@ struct LeaderElector::Impl : std::enable_shared_from_this<LeaderElector::Impl> {
     });
   }
 
-  void renew() {
+  // `again`: the second attempt of a period, after the record was read anew. There is no third: a server that
+  // answers Conflict for a while is asked again at the next period.
+  void renew(bool again = false) {
     if (state != State::kLeading) return;
     const Duration began = loop().elapsed();
     renew_later();
     // An unanswered attempt is given up for this one.
     call = client.update(kLeases, options.ns, options.name, desired(&held, false), {},
-                         [weak = weak_from_this(), began](ApiResult<> result) {
+                         [weak = weak_from_this(), began, again](ApiResult<> result) {
                            const auto self = weak.lock();
                            if (!self || self->state != State::kLeading) return;
                            if (result) {
                              self->held = std::move(*result);
                              self->renewed_at(began);
-                           } else if (result.error().conflict() || result.error().not_found()) {
+                           } else if (!again && (result.error().conflict() || result.error().not_found())) {
                              self->look_again();
                            }
                          });
@@ -205,7 +207,7 @@ struct LeaderElector::Impl : std::enable_shared_from_this<LeaderElector::Impl> {
       const std::string holder = str(get_string(*result, {"spec", "holderIdentity"}));
       if (holder != self->options.identity) return self->lose("was taken over by '" + holder + "'");
       self->held = std::move(*result);
-      self->renew();
+      self->renew(true);
     });
   }
 
