@@ -5,7 +5,8 @@ namespace gpuop {
 std::span<const GpuctlCommand> gpuctl_commands() {
   static constexpr GpuctlCommand kTable[] = {
       {"demo", "run a simulated fleet from bare nodes to schedulable GPUs", demo_main},
-      {"sim", "hollow fleets under faults; make simulated nodes and their hardware fail or recover", sim_main},
+      {"sim", "hollow fleets under faults; make simulated nodes and their hardware fail or recover",
+       sim_main},
       {"status", "how far each node has come, and what it waits for", status_main},
       {"preflight", "what a values file would do, before helm is run", preflight_main},
       {"sim-supervisor", "", sim_supervisor_main},
