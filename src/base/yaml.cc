@@ -187,8 +187,9 @@ bool plain_is_safe(std::string_view text) {
   return true;
 }
 
+// Block text only within a map or list: at the top its lines would stand where the document's own marks do.
 void emit_string(std::string& out, std::string_view text, int indent) {
-  const bool block = text.find('\n') != std::string_view::npos &&
+  const bool block = indent > 0 && text.find('\n') != std::string_view::npos &&
                      text.find_first_of("\r\t") == std::string_view::npos && text[0] != ' ' &&
                      text[0] != '\n';
   if (block) {

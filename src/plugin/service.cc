@@ -96,6 +96,7 @@ struct Service::Impl {
     if (!next->nvml_missing) {
       next->cdi = TRY_IN(write_cdi_specs(settings, facts, next->plan, options.cdi_dir), "write CDI specs");
     }
+    TRY(some_node_seen(*next));
     run = std::move(next);
     kubelet = identity(settings.kubelet_socket);
     warn_of_stale_names();
@@ -111,6 +112,20 @@ struct Service::Impl {
     }
     mps_or_serve();
     return {};
+  }
+
+  // Not one device node of any GPU: what is mounted here as the driver's root is one that is gone, which a
+  // driver container that starts anew leaves to whoever started in between. Only a new container sees the new
+  // one.
+  static Result<> some_node_seen(const Run& run) {
+    std::size_t devices = 0;
+    for (const Resource& resource : run.plan.resources) devices += resource.devices.size();
+    if (!run.settings.fail_on_init_error || run.cdi.missing.empty() || run.cdi.missing.size() < devices)
+      return {};
+    const auto& [name, path] = *run.cdi.missing.begin();
+    return fail(Code::kUnavailable, "find device nodes: none of the GPUs has one, " + path +
+                                        " is not there: the "
+                                        "driver's root is not that of a running driver");
   }
 
   // A resource name that the kubelet has seen stays on the node with value 0; only a kubelet restart removes

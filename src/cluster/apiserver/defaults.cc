@@ -188,7 +188,7 @@ void default_service(Json& object) {
     fill(port, "protocol", "TCP");
     if (const Json* number = find(port, {"port"})) fill(port, "targetPort", *number);
   });
-  std::string_view type = get_string(spec, {"type"});
+  const std::string type(get_string(spec, {"type"}));  // its object grows below
   if (type == "ExternalName") return;
   fill(spec, "internalTrafficPolicy", "Cluster");
   if (type == "NodePort" || type == "LoadBalancer") fill(spec, "externalTrafficPolicy", "Cluster");
