@@ -231,6 +231,13 @@ void emit_value(std::string& out, const Json& value, int indent) {
   }
 }
 
+// With its colon, on one line. YAML reads a key without its question mark only up to 1,024 characters.
+void emit_key(std::string& out, std::string_view key, const std::string& pad) {
+  const std::string text = plain_is_safe(key) ? std::string(key) : boost::json::serialize(Json(key));
+  constexpr std::size_t kLongest = 1000;
+  out += text.size() > kLongest ? "? " + text + "\n" + pad + ":" : text + ":";
+}
+
 void emit(std::string& out, const Json& value, int indent, bool in_list) {
   const std::string pad(static_cast<std::size_t>(indent), ' ');
   bool first = true;
@@ -238,8 +245,7 @@ void emit(std::string& out, const Json& value, int indent, bool in_list) {
     for (const auto& [key, item] : value.get_object()) {
       if (!(first && in_list)) out += pad;
       first = false;
-      emit_string(out, key, indent);
-      out += ':';
+      emit_key(out, key, pad);
       emit_value(out, item, indent + 2);
     }
   } else {
