@@ -95,9 +95,17 @@ void append_canonical(std::string& out, const Json& value) {
 
 namespace {
 
-bool has_exponent(std::string_view text) {
-  for (std::size_t i = 1; i < text.size(); ++i) {
-    if ((text[i] == 'e' || text[i] == 'E') && text[i - 1] >= '0' && text[i - 1] <= '9') return true;
+// Whether a number of the text may be out of a double's range: one with an exponent, or some 300 digits in a
+// row.
+bool may_be_out_of_range(std::string_view text) {
+  std::size_t digits = 0;
+  for (char c : text) {
+    if (c >= '0' && c <= '9') {
+      if (++digits > 300) return true;
+    } else {
+      if ((c == 'e' || c == 'E') && digits > 0) return true;
+      digits = 0;
+    }
   }
   return false;
 }
@@ -133,8 +141,8 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
                                     ": " + error.message());
   }
   Json value = parser.release();
-  // Boost reads 1e400 as infinity and 0e999 as not-a-number, which no JSON text can say again.
-  if (has_exponent(text) && !is_finite(value)) {
+  // Boost reads 1e400 and 400 nines as infinity and 0e999 as not-a-number, which no JSON text can say again.
+  if (may_be_out_of_range(text) && !is_finite(value)) {
     return fail(Code::kInvalid, "JSON: a number is out of range");
   }
   return value;

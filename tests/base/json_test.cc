@@ -57,6 +57,10 @@ TEST(base, json_pretty_text_reads_back) {
 
 TEST(base, json_numbers_are_finite) {
   for (const char* text : {"0e1234", "[1e400]", R"({"a":-1e999})"}) EXPECT_FALSE(parse_json(text)) << text;
+  EXPECT_FALSE(parse_json("[" + std::string(400, '9') + "]"));
+  EXPECT_FALSE(parse_json("-" + std::string(400, '9') + ".5"));
+  EXPECT_TRUE(parse_json("0." + std::string(400, '9')));
+  EXPECT_TRUE(parse_json("\"" + std::string(400, '9') + "\""));
   EXPECT_TRUE(parse_json(R"([1e3, 1.5E-2, "1e999", 12e4])"));
 }
 
