@@ -51,6 +51,34 @@ TEST(cluster_kubelet, after_a_reboot_a_pod_begins_anew_with_its_init_containers)
   EXPECT_EQ(get_string(n.node(), {"status", "nodeInfo", "bootID"}), "boot-2");
 }
 
+// The kubelet ends once more while the pod begins anew.
+TEST(cluster_kubelet, a_kubelet_that_comes_in_the_middle_of_a_new_beginning_goes_on_with_it) {
+  for (const Duration after : {Duration(1ms), Duration(3s)}) {
+    Node n;
+    n.options.facts.boot_id = "boot-1";
+    n.runtime->behave = [](const ContainerSpec& spec) {
+      RecordingRuntime::Play play;
+      if (spec.init) play.lives = spec.attempt == 0 ? Duration(0) : Duration(2s);
+      return play;
+    };
+    n.start();
+    n.add_pod("p",
+              "initContainers: [{name: first, image: 'a:1'}, {name: second, image: 'a:1'}]\n"
+              "containers: [{name: c, image: 'a:1'}]");
+    n.pass(1s);
+    reboot(n, "boot-2");
+    n.pass(after);
+    n.restart();
+    n.pass(1ms);
+    EXPECT_EQ(n.restarts("p", "c"), 0) << "no app container before the init containers are through";
+    n.pass(10s);
+    EXPECT_EQ(n.phase("p"), "Running");
+    EXPECT_EQ(n.restarts("p", "first"), 1);
+    EXPECT_EQ(n.restarts("p", "second"), 1);
+    EXPECT_EQ(n.restarts("p", "c"), 1);
+  }
+}
+
 TEST(cluster_kubelet, a_kubelet_restart_is_no_reboot) {
   Node n;
   n.options.facts.boot_id = "boot-1";

@@ -78,6 +78,7 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
 
   PodWorker(KubeletContext& context, std::shared_ptr<const Json> pod, PodHooks hooks);
   void adopt(const std::vector<ContainerInfo>& containers);
+  void find_past();
 
   // pod_worker.cc: what to do next
   void schedule_sync();
