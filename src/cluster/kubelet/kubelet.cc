@@ -172,7 +172,7 @@ struct Kubelet::Impl {
     found_containers.clear();
     found_sandboxes.clear();
     for (ContainerInfo& info : containers) found_containers[info.pod_uid].push_back(std::move(info));
-    for (const SandboxSpec& spec : sandboxes) found_sandboxes.insert(spec.uid);
+    for (const SandboxSpec& spec : sandboxes) found_sandboxes[spec.uid] = spec.attempt;
     runtime_known = true;
     if (!adopted) return adopt_if_ready();
     // A worker may end while we tell the others.
@@ -216,9 +216,9 @@ struct Kubelet::Impl {
     });
     devices.keep_only(holding);
     for (const auto& [uid, containers] : found_containers) {
-      if (!known.contains(uid)) found_sandboxes.insert(uid);
+      if (!known.contains(uid)) found_sandboxes.try_emplace(uid);
     }
-    for (const std::string& uid : found_sandboxes) {
+    for (const auto& [uid, attempt] : found_sandboxes) {
       if (known.contains(uid)) continue;
       log::info("removing a pod that the API server does not know", {{"uid", uid}});
       runtime.remove_sandbox(uid, [](const Result<>&) {});
@@ -252,8 +252,10 @@ struct Kubelet::Impl {
     PodHooks hooks;
     hooks.gone = guard([this](const std::string& gone) { workers.erase(gone); });
     hooks.changed = guard([this] { publish_resources(); });
-    workers[uid] = PodWorker::create(context, pod, found_containers[uid], found_sandboxes.contains(uid),
-                                     std::move(hooks));
+    const auto sandbox = found_sandboxes.find(uid);
+    workers[uid] = PodWorker::create(
+        context, pod, found_containers[uid],
+        sandbox == found_sandboxes.end() ? std::nullopt : std::optional(sandbox->second), std::move(hooks));
   }
 
   void pod_changed(const std::shared_ptr<const Json>& old, const std::shared_ptr<const Json>& now) {
@@ -374,7 +376,7 @@ struct Kubelet::Impl {
   bool agent_started = false;
   Handle look_timer, away_timer, register_timer;
   std::map<std::string, std::vector<ContainerInfo>> found_containers;  // by pod uid
-  std::set<std::string> found_sandboxes;
+  std::map<std::string, int> found_sandboxes;                          // attempt of each
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 };
 

@@ -24,12 +24,12 @@ bool is_terminal(std::string_view phase) {
 }  // namespace
 
 std::shared_ptr<PodWorker> PodWorker::create(KubeletContext& context, std::shared_ptr<const Json> pod,
-                                             const std::vector<ContainerInfo>& adopted, bool sandbox,
-                                             PodHooks hooks) {
+                                             const std::vector<ContainerInfo>& adopted,
+                                             std::optional<int> sandbox, PodHooks hooks) {
   std::shared_ptr<PodWorker> worker(new PodWorker(context, std::move(pod), std::move(hooks)));
-  worker->sandbox_ready_ = sandbox;
+  worker->sandbox_ready_ = sandbox.has_value();
   worker->adopt(adopted);
-  sandbox ? worker->find_past() : worker->lose_sandbox();
+  sandbox ? worker->find_past(*sandbox) : worker->lose_sandbox();
   worker->schedule_sync();
   return worker;
 }
@@ -340,28 +340,13 @@ void PodWorker::lose_sandbox() {
   }
 }
 
-// The kubelet before this one may have ended while the pod began anew: attempts of the sandbox before are
-// those that the status shows as waiting, and those that began before an init container of the present one.
-void PodWorker::find_past() {
-  std::set<std::string> waiting;
-  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
-    for (const Json& status : get_array(observed_, {list})) {
-      const std::string_view reason = get_string(status, {"state", "waiting", "reason"});
-      if (reason == "PodInitializing" || reason == "ContainerCreating")
-        waiting.insert(str(get_string(status, {"containerID"})));
-    }
-  }
-  Time latest{};
+// The kubelet before this one may have ended while the pod began anew: attempts that ran in an earlier
+// sandbox do not count.
+void PodWorker::find_past(int sandbox) {
   for (const auto& container : containers_) {
-    if (!container->current) continue;
-    const ContainerInfo& info = *container->current;
-    const bool shown = waiting.contains(context_.options.container_scheme + "://" + info.id);
-    if (info.state == ContainerState::kExited && (shown || info.started < latest)) {
-      sandbox_lost_ = true;
-      container->past = info.attempt;
-    } else if (container->kind == ContainerKind::kInit) {
-      latest = std::max(latest, info.started);
-    }
+    if (!container->current || container->current->sandbox_attempt >= sandbox) continue;
+    sandbox_lost_ = true;
+    container->past = container->current->attempt;
   }
 }
 

@@ -27,10 +27,10 @@ struct PodHooks {
 
 class PodWorker : public std::enable_shared_from_this<PodWorker> {
  public:
-  // `adopted`: the pod's containers as the runtime has them.
+  // `adopted`: the pod's containers as the runtime has them. `sandbox`: attempt of the one that it has.
   static std::shared_ptr<PodWorker> create(KubeletContext& context, std::shared_ptr<const Json> pod,
-                                           const std::vector<ContainerInfo>& adopted, bool sandbox,
-                                           PodHooks hooks);
+                                           const std::vector<ContainerInfo>& adopted,
+                                           std::optional<int> sandbox, PodHooks hooks);
   ~PodWorker();
 
   void update(std::shared_ptr<const Json> pod);
@@ -78,7 +78,6 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
 
   PodWorker(KubeletContext& context, std::shared_ptr<const Json> pod, PodHooks hooks);
   void adopt(const std::vector<ContainerInfo>& containers);
-  void find_past();
 
   // pod_worker.cc: what to do next
   void schedule_sync();
@@ -92,6 +91,7 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   void refuse(std::string reason, std::string message);
   void ensure_sandbox();
   void lose_sandbox();
+  void find_past(int sandbox);
   bool sandbox_is_worth_it() const;
   void sandbox_failed(const std::string& why);
   void watch_deadline();

@@ -164,7 +164,11 @@ void RecordingRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
       return done(fail(Code::kNotFound, "failed to get sandbox runtime: no runtime for \"" +
                                             spec.runtime_handler + "\" is configured"));
     }
-    sandboxes_[spec.uid] = spec;
+    if (!sandboxes_.contains(spec.uid)) {
+      SandboxSpec made = spec;
+      made.attempt = made_sandboxes_[spec.uid]++;
+      sandboxes_.emplace(spec.uid, std::move(made));
+    }
     done({});
   });
 }
@@ -178,6 +182,7 @@ void RecordingRuntime::remove_sandbox(const std::string& uid, Done<void> done) {
     }
     std::erase_if(containers_, [&](const auto& item) { return item.second->info.pod_uid == uid; });
     sandboxes_.erase(uid);
+    made_sandboxes_.erase(uid);
     done({});
   });
 }
@@ -193,7 +198,8 @@ void RecordingRuntime::start_container(const ContainerSpec& spec, Done<std::stri
     note("start " + spec.pod_uid + "/" + spec.name + "#" + std::to_string(spec.attempt));
     Play play = behave ? behave(spec) : Play{};
     if (play.refuses) return done(fail(*play.refuses));
-    if (!sandboxes_.contains(spec.pod_uid)) return done(fail(Code::kUnknown, "the pod has no sandbox"));
+    const auto sandbox = sandboxes_.find(spec.pod_uid);
+    if (sandbox == sandboxes_.end()) return done(fail(Code::kUnknown, "the pod has no sandbox"));
     if (record) specs.push_back(spec);
     auto container = std::make_unique<Container>();
     ContainerInfo& info = container->info;
@@ -201,6 +207,7 @@ void RecordingRuntime::start_container(const ContainerSpec& spec, Done<std::stri
     info.pod_uid = spec.pod_uid;
     info.name = spec.name;
     info.attempt = spec.attempt;
+    info.sandbox_attempt = sandbox->second.attempt;
     info.init = spec.init;
     info.image = spec.image;
     info.image_id = "sha256:" + sha256_hex(spec.image);

@@ -92,6 +92,7 @@ class RecordingRuntime : public Runtime {
   bool away_ = false;
   std::uint64_t next_id_ = 1;
   std::map<std::string, SandboxSpec> sandboxes_;
+  std::map<std::string, int> made_sandboxes_;                     // how many, by uid
   std::map<std::string, std::unique_ptr<Container>> containers_;  // by id
   std::set<std::string> pulled_;
   std::function<void(const ContainerInfo&)> changed_;

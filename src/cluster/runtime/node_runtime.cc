@@ -290,18 +290,22 @@ void NodeRuntime::run_sandbox(const SandboxSpec& spec, Done<void> done) {
                                           spec.runtime_handler + "\" is configured"));
   }
   if (auto checked = check_container_id(spec.uid); !checked) return done(fail(std::move(checked).error()));
-  Sandbox& sandbox = impl_->sandboxes[spec.uid] = Sandbox{spec, 0, 0};
+  const auto dead = impl_->sandboxes.find(spec.uid);
+  const int attempt = dead == impl_->sandboxes.end() ? 0 : dead->second.spec.attempt + 1;
+  Sandbox sandbox{spec, 0, 0};
+  sandbox.spec.attempt = attempt;
   auto held = impl_->hold_pid_namespace(sandbox);
   if (held) {
+    // The mark comes last: without it the sandbox counts as dead.
+    impl_->save(sandbox);
     auto marked = write_file_atomic(impl_->sandbox_mark(spec.uid), "");
     if (!marked) held = fail(std::move(marked).error().in("failed to create sandbox"));
   }
   if (!held) {
     impl_->end_pause(sandbox);
-    impl_->sandboxes.erase(spec.uid);
     return done(fail(std::move(held).error()));
   }
-  impl_->save(sandbox);
+  impl_->sandboxes[spec.uid] = std::move(sandbox);
   done({});
 }
 
@@ -355,6 +359,7 @@ void NodeRuntime::start_container(const ContainerSpec& spec, Done<std::string> d
                        .pod_uid = spec.pod_uid,
                        .name = spec.name,
                        .attempt = spec.attempt,
+                       .sandbox_attempt = sandbox->spec.attempt,
                        .init = spec.init,
                        .image = spec.image,
                        .image_id = image.id};

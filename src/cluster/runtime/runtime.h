@@ -41,6 +41,7 @@ struct SandboxSpec {
   bool share_pid = false;                          // shareProcessNamespace
   std::map<std::string, std::string> annotations;  // the pod's
   std::map<std::string, std::string> labels;
+  int attempt = 0;  // how often the pod lost its sandbox before; the runtime counts
 };
 
 struct ContainerSpec {
@@ -71,6 +72,7 @@ struct ContainerInfo {
   std::string id;  // 64 hex digits
   std::string pod_uid, name;
   int attempt = 0;
+  int sandbox_attempt = 0;  // of the sandbox that it ran in
   bool init = false;
   std::string image, image_id;
   ContainerState state = ContainerState::kCreated;
@@ -92,7 +94,7 @@ class Runtime {
   // Whether the image is there (or can be pulled, with `pull`); answers its id. kNotFound: ErrImagePull,
   // with the registry-like reason in the text; kInvalid: InvalidImageName.
   virtual void ensure_image(const std::string& image, bool pull, Done<std::string> done) = 0;
-  // Idempotent by uid. kNotFound: the runtime has no such handler.
+  // Idempotent by uid; `attempt` is not looked at. kNotFound: the runtime has no such handler.
   virtual void run_sandbox(const SandboxSpec& spec, Done<void> done) = 0;
   // Kills what still runs in it and forgets it. Idempotent.
   virtual void remove_sandbox(const std::string& uid, Done<void> done) = 0;

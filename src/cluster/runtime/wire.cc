@@ -48,7 +48,8 @@ Json to_json(const SandboxSpec& spec) {
                     {"hostPid", spec.host_pid},
                     {"sharePid", spec.share_pid},
                     {"annotations", object(spec.annotations)},
-                    {"labels", object(spec.labels)}};
+                    {"labels", object(spec.labels)},
+                    {"attempt", spec.attempt}};
 }
 
 SandboxSpec sandbox_from_json(const Json& json) {
@@ -60,7 +61,8 @@ SandboxSpec sandbox_from_json(const Json& json) {
                      .host_pid = get_bool(json, {"hostPid"}),
                      .share_pid = get_bool(json, {"sharePid"}),
                      .annotations = map(json, "annotations"),
-                     .labels = map(json, "labels")};
+                     .labels = map(json, "labels"),
+                     .attempt = static_cast<int>(get_int(json, {"attempt"}))};
 }
 
 Json to_json(const ContainerSpec& spec) {
@@ -135,6 +137,7 @@ Json to_json(const ContainerInfo& info) {
                     {"pod", info.pod_uid},
                     {"name", info.name},
                     {"attempt", info.attempt},
+                    {"sandboxAttempt", info.sandbox_attempt},
                     {"init", info.init},
                     {"image", info.image},
                     {"imageId", info.image_id},
@@ -154,6 +157,7 @@ ContainerInfo info_from_json(const Json& json) {
   info.pod_uid = text(json, "pod");
   info.name = text(json, "name");
   info.attempt = static_cast<int>(get_int(json, {"attempt"}));
+  info.sandbox_attempt = static_cast<int>(get_int(json, {"sandboxAttempt"}));
   info.init = get_bool(json, {"init"});
   info.image = text(json, "image");
   info.image_id = text(json, "imageId");
