@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/text.h"
 #include "sim/modules.h"
@@ -30,9 +31,9 @@ struct Library {
   bool plain_link;     // also "<stem>.so"
 };
 
-// Libraries of a real driver that CDI generation looks for (container-toolkit-cdi.md §2.4). Those two that
-// are really called, libnvidia-ml and libcuda, come from the build; the others are objects with the right
-// SONAME.
+// Libraries of a real driver that CDI generation looks for (container-toolkit-cdi.md §2.4). Those that
+// are really called, libnvidia-ml, libcuda and libnvidia-sandboxutils, come from the build; the others are
+// objects with the right SONAME.
 constexpr Library kStubs[] = {
     {"libcudadebugger", "libcudadebugger.so.1", false},
     {"libnvcuvid", "libnvcuvid.so.1", true},
@@ -47,7 +48,6 @@ constexpr Library kStubs[] = {
     {"libnvidia-opticalflow", "libnvidia-opticalflow.so.1", true},
     {"libnvidia-pkcs11-openssl3", "", false},
     {"libnvidia-ptxjitcompiler", "libnvidia-ptxjitcompiler.so.1", true},
-    {"libnvidia-sandboxutils", "libnvidia-sandboxutils.so.1", false},
     {"libnvidia-tls", "", false},
     {"libnvidia-glcore", "", false},
     {"libnvidia-eglcore", "", false},
@@ -72,17 +72,62 @@ Result<> put_library(const fs::path& dir, const Library& lib, const std::string&
   return {};
 }
 
+// The first driver branch whose NVML has a function, of those that programs look for and do without.
+struct Since {
+  const char* symbol;
+  int branch;
+};
+constexpr Since kSince[] = {
+    {"nvmlDeviceGetMemoryInfo_v2", 510},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", 510},
+    {"nvmlDeviceGetGraphicsRunningProcesses_v3", 510},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", 510},
+    {"nvmlDeviceGetGpuInstanceProfileInfoV", 510},
+    {"nvmlGpuInstanceGetComputeInstanceProfileInfoV", 510},
+    {"nvmlGpmMetricsGet", 520},
+    {"nvmlGpmMigSampleGet", 520},
+    {"nvmlGpmQueryDeviceSupport", 520},
+    {"nvmlGpmSampleAlloc", 520},
+    {"nvmlGpmSampleFree", 520},
+    {"nvmlGpmSampleGet", 520},
+    {"nvmlDeviceGetGpuFabricInfo", 520},
+    {"nvmlDeviceGetCurrentClocksEventReasons", 535},
+    {"nvmlDeviceGetSupportedClocksEventReasons", 535},
+    {"nvmlDeviceGetNumaNodeId", 545},
+    {"nvmlDeviceGetGpuFabricInfoV", 550},
+    {"nvmlDeviceGetPlatformInfo", 565},
+    {"nvmlDeviceGetMarginTemperature", 570},
+    {"nvmlDeviceGetTemperatureV", 570},
+    {"nvmlDeviceGetAddressingMode", 575},
+    {"nvmlDeviceGetRepairStatus", 575},
+    {"nvmlDeviceGetPdi", 580},
+};
+
+// Spoils the name of a symbol in a library's string table: nobody finds it any more.
+void hide_symbol(std::string& library, const std::string& symbol) {
+  std::string whole = std::string(1, '\0') + symbol + std::string(1, '\0');
+  std::size_t at = library.find(whole);
+  if (at != std::string::npos) library[at + 1] = '_';
+}
+
+Result<std::string> nvml_library(const DriverInstall& in) {
+  std::string library = TRY(read_file(in.sim_dir / "lib/libnvidia-ml.so"));
+  int branch = std::atoi(in.version.c_str());
+  for (const Since& s : kSince) {
+    if (branch < s.branch) hide_symbol(library, s.symbol);
+  }
+  for (const auto& symbol : in.hidden_symbols) hide_symbol(library, symbol);
+  return library;
+}
+
 Result<> put_libraries(const DriverInstall& in) {
   fs::path dir = in.root / kLibraries;
   TRY(make_dirs(dir));
-  struct Built {
-    Library library;
-    const char* file;
-  };
-  for (const Built& b : {Built{{"libnvidia-ml", "libnvidia-ml.so.1", true}, "libnvidia-ml.so"},
-                         Built{{"libcuda", "libcuda.so.1", true}, "libcuda.so"}}) {
-    TRY(put_library(dir, b.library, in.version, TRY(read_file(in.sim_dir / "lib" / b.file))));
-  }
+  TRY(put_library(dir, {"libnvidia-ml", "libnvidia-ml.so.1", true}, in.version, TRY(nvml_library(in))));
+  TRY(put_library(dir, {"libcuda", "libcuda.so.1", true}, in.version,
+                  TRY(read_file(in.sim_dir / "lib/libcuda.so"))));
+  TRY(put_library(dir, {"libnvidia-sandboxutils", "libnvidia-sandboxutils.so.1", false}, in.version,
+                  TRY(read_file(in.sim_dir / "lib/libnvidia-sandboxutils.so"))));
   for (const Library& lib : kStubs) TRY(put_library(dir, lib, in.version, make_elf_object(lib.soname)));
   TRY(put_library(dir / "vdpau", {"libvdpau_nvidia", "libvdpau_nvidia.so.1", false}, in.version,
                   make_elf_object("libvdpau_nvidia.so.1")));

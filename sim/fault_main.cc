@@ -19,6 +19,12 @@ constexpr const char* kUsage =
     "  heat DEGREES                   on top of what the load makes\n"
     "  link-down LINK                 an NVLink fails (XID 74)\n"
     "  pcie-replay COUNT              PCIe replays\n"
+    "  link-errors COUNT              NVLink replays, recoveries and CRC errors\n"
+    "  throttle power|heat|brake|none what holds the clocks back\n"
+    "  fabric not-started|in-progress|completed|failed|unhealthy\n"
+    "                                 the NVLink fabric, of boards that are in one\n"
+    "  row-remap COUNT|pending|failed memory rows\n"
+    "  reset-required                 unusable until a reset\n"
     "  fail SYMBOL CODE [AFTER]       an NVML call fails (CODE 0: works again), after AFTER good calls\n"
     "  clear-fails                    all calls work again\n";
 

@@ -83,6 +83,51 @@ void raise_xid(State& s, std::uint32_t gpu, std::uint64_t xid, std::uint32_t gi 
   l.recovery_action = action;
 }
 
+// Conditions that last until a reset, or until another is set.
+void apply_condition(State& s, std::uint32_t gpu, const Fault& f) {
+  Gpu& g = s.gpus[gpu];
+  Live& l = g.live;
+  auto count = static_cast<std::uint32_t>(f.number);
+  switch (f.kind) {
+    case Fault::Kind::kThrottle:
+      settle_load(g, now_us());
+      l.throttle = f.number;
+      break;
+    case Fault::Kind::kFabric:
+      g.board.fabric_state = count;
+      g.board.fabric_status = f.after ? 999 : 0;  // UNKNOWN
+      l.fabric_health_mask = 0;
+      break;
+    case Fault::Kind::kFabricSick:
+      // Degraded bandwidth, and on later boards an unhealthy route: "true" is 1.
+      l.fabric_health_mask = g.board.cc_major >= 10 ? 0x199 : 0x1;
+      break;
+    case Fault::Kind::kRowRemap:
+      l.remapped_uncorrectable += count;
+      break;
+    case Fault::Kind::kRemapPending:
+      l.remap_pending = 1;
+      l.recovery_action = std::max(l.recovery_action, 1u);
+      break;
+    case Fault::Kind::kRemapFailed:
+      l.remap_failed = 1;
+      raise_xid(s, gpu, 64);
+      break;
+    case Fault::Kind::kResetRequired:
+      l.recovery_action = std::max(l.recovery_action, 1u);
+      l.lost = 2;
+      break;
+    case Fault::Kind::kLinkErrors:
+      l.nvlink_replay += count;
+      l.nvlink_recovery += count;
+      l.nvlink_crc_flit += count;
+      l.nvlink_crc_data += count;
+      break;
+    default:
+      break;  // of the node, not of a board
+  }
+}
+
 void apply_to(State& s, std::uint32_t gpu, const Fault& f) {
   Gpu& g = s.gpus[gpu];
   Live& l = g.live;
@@ -128,8 +173,8 @@ void apply_to(State& s, std::uint32_t gpu, const Fault& f) {
     case Fault::Kind::kPcieReplay:
       l.pcie_replays += count;
       break;
-    case Fault::Kind::kFail:
-    case Fault::Kind::kClearFails:
+    default:
+      apply_condition(s, gpu, f);
       break;
   }
 }
@@ -142,6 +187,12 @@ std::string refusal(const State& s, std::uint32_t gpu, const Fault& f) {
   if (f.kind == Fault::Kind::kLinkDown && f.number >= b.nvlink_count) {
     return "has " + std::to_string(b.nvlink_count) + " NVLinks";
   }
+  bool fabric = f.kind == Fault::Kind::kFabric || f.kind == Fault::Kind::kFabricSick;
+  if (fabric && !b.fabric_supported) return "takes part in no NVLink fabric";
+  bool rows = f.kind == Fault::Kind::kRowRemap || f.kind == Fault::Kind::kRemapPending ||
+              f.kind == Fault::Kind::kRemapFailed;
+  if (rows && !b.row_remap_supported) return "does not remap rows";
+  if (f.kind == Fault::Kind::kLinkErrors && b.nvlink_count == 0) return "has no NVLinks";
   if (f.kind == Fault::Kind::kLoad && f.number > 100) return "cannot have more load than 100 percent";
   if (f.kind == Fault::Kind::kHeat && f.number > 100) return "cannot be that hot";
   return "";
@@ -198,6 +249,64 @@ Result<int> nvml_code(std::string_view given) {
               "fault: NVML code '" + std::string(given) + "': no such code" + did_you_mean(text, names));
 }
 
+namespace {
+
+// Faults whose one argument is a word of a list, or a count where `counted` is.
+struct WordFault {
+  const char* fault;
+  const char* word;
+  Fault::Kind kind;
+  std::uint64_t number;
+  std::uint32_t after;
+};
+constexpr WordFault kWordFaults[] = {
+    {"throttle", "power", Fault::Kind::kThrottle, kSoftwarePower, 0},
+    {"throttle", "heat", Fault::Kind::kThrottle, kSoftwareHeat | kHardwareHeat, 0},
+    {"throttle", "brake", Fault::Kind::kThrottle, kPowerBrake, 0},
+    {"throttle", "none", Fault::Kind::kThrottle, 0, 0},
+    {"fabric", "not-started", Fault::Kind::kFabric, 1, 0},
+    {"fabric", "in-progress", Fault::Kind::kFabric, 2, 0},
+    {"fabric", "completed", Fault::Kind::kFabric, 3, 0},
+    {"fabric", "failed", Fault::Kind::kFabric, 3, 1},
+    {"fabric", "unhealthy", Fault::Kind::kFabricSick, 0, 0},
+    {"row-remap", "pending", Fault::Kind::kRemapPending, 0, 0},
+    {"row-remap", "failed", Fault::Kind::kRemapFailed, 0, 0},
+};
+
+bool is_word_fault(const std::string& name) {
+  return std::any_of(std::begin(kWordFaults), std::end(kWordFaults),
+                     [&](const WordFault& w) { return name == w.fault; });
+}
+
+Result<Fault> parse_word_fault(const std::vector<std::string>& words) {
+  std::vector<std::string> choices;
+  std::string given = words.size() == 2 ? words[1] : "";
+  Fault f;
+  for (const WordFault& w : kWordFaults) {
+    if (words[0] != w.fault) continue;
+    choices.emplace_back(w.word);
+    if (given != w.word) continue;
+    f.kind = w.kind;
+    f.number = w.number;
+    f.after = w.after;
+    return f;
+  }
+  if (words[0] == "row-remap") {
+    auto count = parse_int(given);
+    if (count && *count > 0 && *count <= 512) {
+      f.kind = Fault::Kind::kRowRemap;
+      f.number = static_cast<std::uint64_t>(*count);
+      return f;
+    }
+    choices.emplace_back("a COUNT to 512");
+  }
+  return fail(Code::kInvalid,
+              "fault '" + words[0] + "': write " + words[0] + " " + join(choices, "|") +
+                  (given.empty() ? "" : "; got '" + given + "'" + did_you_mean(given, choices)));
+}
+
+}  // namespace
+
 Result<Fault> parse_fault(const std::vector<std::string>& words) {
   struct Form {
     Fault::Kind kind;
@@ -212,7 +321,12 @@ Result<Fault> parse_fault(const std::vector<std::string>& words) {
                                                     {"pcie-replay", {Fault::Kind::kPcieReplay, 1}},
                                                     {"clear-fails", {Fault::Kind::kClearFails, 0}},
                                                     {"ecc", {Fault::Kind::kEccSingle, 0}},
-                                                    {"fail", {Fault::Kind::kFail, 0}}};
+                                                    {"fail", {Fault::Kind::kFail, 0}},
+                                                    {"reset-required", {Fault::Kind::kResetRequired, 0}},
+                                                    {"link-errors", {Fault::Kind::kLinkErrors, 1}},
+                                                    {"throttle", {Fault::Kind::kThrottle, 0}},
+                                                    {"fabric", {Fault::Kind::kFabric, 0}},
+                                                    {"row-remap", {Fault::Kind::kRowRemap, 0}}};
   std::vector<std::string> names;
   for (const auto& [name, form] : forms) names.push_back(name);
   if (words.empty()) return fail(Code::kInvalid, "fault: none given; there are " + join(names, ", "));
@@ -221,6 +335,7 @@ Result<Fault> parse_fault(const std::vector<std::string>& words) {
     return fail(Code::kInvalid, "fault '" + words[0] + "': no such fault; there are " + join(names, ", ") +
                                     did_you_mean(words[0], names));
   }
+  if (is_word_fault(words[0])) return parse_word_fault(words);
   Fault f;
   f.kind = form->second.kind;
   if (words[0] == "ecc") {

@@ -23,7 +23,15 @@ struct Fault {
     kHeat,        // number: degrees on top of what the load makes
     kLinkDown,    // number: the NVLink that goes down; XID 74
     kPcieReplay,  // number: how many
-    kFail,        // symbol answers number (NVML's code), after `after` good calls in each process
+    kThrottle,    // number: reasons that hold the clocks back (bits as NVML has them); 0 ends them
+    kFabric,      // number: state of the NVLink fabric (0 to 3); with `after` 1 registration failed
+    kFabricSick,  // the fabric is complete, and a route in it is not
+    kRowRemap,    // number: rows remapped for uncorrectable errors
+    kRemapPending,
+    kRemapFailed,
+    kResetRequired,  // every call answers RESET_REQUIRED until the board is reset
+    kLinkErrors,     // number: replays, recoveries and CRC errors on link 0
+    kFail,           // symbol answers number (NVML's code), after `after` good calls in each process
     kClearFails,
   };
   Kind kind = Kind::kXid;
@@ -38,6 +46,8 @@ struct Fault {
 Result<> apply_fault(const fs::path& kernel_root, int gpu, const Fault& fault);
 
 // "xid 79", "ecc double 3", "lost", "recover", "load 80", "heat 30", "link-down 2", "pcie-replay 5",
+// "throttle power|heat|brake|none", "fabric not-started|in-progress|completed|failed|unhealthy",
+// "row-remap COUNT|pending|failed", "reset-required", "link-errors 3",
 // "fail nvmlDeviceGetMemoryInfo NOT_SUPPORTED 2", "clear-fails" as words. Errors suggest the nearest right
 // word.
 Result<Fault> parse_fault(const std::vector<std::string>& words);

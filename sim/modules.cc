@@ -348,8 +348,15 @@ Result<> unbind_gpu_driver(const fs::path& root) {
   fs::path driver = root / "sys/bus/pci/drivers/nvidia";
   if (auto bound = list_dir(driver)) {
     for (const auto& address : *bound) {
-      if (address.find(':') != std::string::npos)
-        TRY(drop(root / "sys/bus/pci/devices" / address / "driver"));
+      if (address.find(':') == std::string::npos) continue;
+      fs::path device = root / "sys/bus/pci/devices" / address;
+      TRY(drop(device / "driver"));
+      // Virtual functions go with the driver that made them.
+      if (!file_exists(device / "physfn")) continue;
+      std::error_code why;
+      fs::path dir = fs::canonical(device, why);
+      TRY(drop(device));
+      if (!why) TRY(drop(dir));
     }
   }
   TRY(drop(driver));

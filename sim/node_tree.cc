@@ -23,7 +23,7 @@ std::string text(const char* format, Args... args) {
 }
 
 struct PciFunction {
-  std::uint32_t bus = 0, device = 0, function = 0;
+  std::uint32_t domain = 0, bus = 0, device = 0, function = 0;
   std::uint32_t vendor = 0, id = 0, subsystem_vendor = 0, subsystem = 0, pci_class = 0;
   int numa = 0;
   std::uint64_t bar_bytes = 0;  // the large prefetchable one; 0: none
@@ -31,7 +31,7 @@ struct PciFunction {
 };
 
 std::string pci_address(const PciFunction& f) {
-  return text("0000:%02x:%02x.%x", f.bus, f.device, f.function);
+  return text("%04x:%02x:%02x.%x", f.domain, f.bus, f.device, f.function);
 }
 
 // The 256 bytes of configuration space: a type 0 header and power management, MSI and PCI Express
@@ -77,7 +77,7 @@ std::string pci_resources(const PciFunction& f) {
 
 Result<> put_pci_function(const fs::path& root, const PciFunction& f, int iommu_group) {
   std::string address = pci_address(f);
-  fs::path bridge = text("devices/pci0000:%02x", f.bus & 0xF0);
+  fs::path bridge = text("devices/pci%04x:%02x", f.domain, f.bus & 0xF0);
   fs::path dir = root / "sys" / bridge / address;
   auto hex = [](std::uint32_t v, int digits) { return text("0x%0*x\n", digits, v); };
   TRY(put(dir / "vendor", hex(f.vendor, 4)));
@@ -151,7 +151,8 @@ Result<> put_pci(const fs::path& root, const NodeHardware& hw, const State& stat
                        .driver = "nvme"});
   for (std::uint32_t g = 0; g < state.gpu_count; ++g) {
     const Board& b = state.gpus[g].board;
-    functions.push_back({.bus = b.bus,
+    functions.push_back({.domain = b.domain,
+                         .bus = b.bus,
                          .device = b.device,
                          .vendor = b.pci_id & 0xFFFF,
                          .id = b.pci_id >> 16,
@@ -276,9 +277,15 @@ Result<State> initial_state(const NodeHardware& hw, const GpuProfile* profile) {
   state.seed = hw.seed;
   state.boot_us = now_us();
   state.gpu_count = static_cast<std::uint32_t>(profile ? hw.count : 0);
+  if (profile) {
+    state.vgpu_host = hw.vgpu_host && !profile->vgpu_types.empty();
+    state.vgpu_type_count = static_cast<std::uint32_t>(profile->vgpu_types.size());
+    std::copy(profile->vgpu_types.begin(), profile->vgpu_types.end(), state.vgpu_types);
+  }
   for (std::uint32_t g = 0; g < state.gpu_count; ++g) {
     Gpu& gpu = state.gpus[g];
-    gpu.board = TRY(make_board(*profile, hw.seed, static_cast<int>(g), hw.count, hw.numa_nodes));
+    gpu.board = TRY(make_board(*profile, hw.seed, static_cast<int>(g), hw.count, hw.numa_nodes,
+                               {hw.fabric_seed, hw.fabric_clique}));
     gpu.live.load_since_us = state.boot_us;
     gpu.live.ecc_current = gpu.live.ecc_pending = gpu.board.ecc_supported;
   }

@@ -21,6 +21,10 @@ struct NodeHardware {
   std::string model;  // a profile's model or alias; empty: no GPUs
   int count = 0;
   std::uint64_t seed = 0;  // UUIDs, serials and MAC addresses follow from it
+  // Boards that take part in a rack's NVLink fabric: nodes with the same seed are one cluster.
+  std::uint64_t fabric_seed = 0;
+  std::uint32_t fabric_clique = 0;
+  bool vgpu_host = false;  // the driver is the vGPU manager's: boards can be shared out to virtual machines
   std::string kernel_release = "6.8.0-60-generic";
   std::string os_id = "ubuntu";      // os-release ID …
   std::string os_version = "24.04";  // … and VERSION_ID
@@ -66,6 +70,9 @@ struct DriverInstall {
   fs::path kernel_root;          // its hardware state becomes libnvidia-simstate.so.VERSION there
   fs::path sim_dir;              // lib/ and bin/ of the fake hardware: <build>/sim or /usr/lib/gpuop-sim
   bool user_space_only = false;  // keep the kernel's modules as they are
+  // NVML functions that its library lacks, besides those that are newer than `version`
+  // (device-plugin-gfd-mps.md §7.7).
+  std::vector<std::string> hidden_symbols = {};
 };
 // Repeatable. The state file is hard-linked where file systems allow it, else bind-mounted over an empty file
 // (in the caller's mount namespace: a node's own supervisor does this inside the node).

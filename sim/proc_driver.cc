@@ -1,12 +1,13 @@
 // /proc/driver/nvidia and the GPUs' driver links: what nvidia.ko adds to the tree.
 #include <cstdio>
-#include <set>
 
 #include "base/text.h"
 #include "sim/modules.h"
 #include "sim/node_tree.h"
+#include "sim/state/capabilities.h"
 #include "sim/state/mig.h"
 #include "sim/tree_files.h"
+#include "sim/vgpu_tree.h"
 
 namespace gpuop::sim {
 
@@ -21,10 +22,6 @@ std::string text(const char* format, Args... args) {
 
 std::string address_of(const Board& b) {
   return text("%04x:%02x:%02x.0", b.domain, b.bus, b.device);
-}
-
-std::string capability(std::uint32_t minor, unsigned mode) {
-  return text("DeviceFileMinor: %u\nDeviceFileMode: %u\nDeviceFileModify: 1\n", minor, mode);
 }
 
 std::string information(const Board& b, const char* version) {
@@ -53,34 +50,8 @@ std::string mig_minors(const State& state) {
 }  // namespace
 
 Result<> put_capabilities(const fs::path& root, const State& state) {
-  fs::path caps = root / "proc/driver/nvidia/capabilities";
-  TRY(put(caps / "mig/config", capability(kMigConfigMinor, 256)));
-  TRY(put(caps / "mig/monitor", capability(kMigMonitorMinor, 292)));
-  TRY(put(caps / "fabric-imex-mgmt", capability(0, 256)));
-  for (std::uint32_t g = 0; g < state.gpu_count; ++g) {
-    const Gpu& gpu = state.gpus[g];
-    fs::path mig = caps / text("gpu%u", gpu.board.minor) / "mig";
-    std::set<std::string> instances;
-    for (const GpuInstance& gi : gpu.live.gis) {
-      if (!gi.used) continue;
-      std::string name = text("gi%u", gi.id);
-      instances.insert(name);
-      TRY(put(mig / name / "access", capability(gi_cap_minor(gpu.board.minor, gi.id), 292)));
-      for (std::uint32_t c = 0; c < kMaxCis; ++c) {
-        fs::path ci = mig / name / text("ci%u", c);
-        if (!gi.cis[c].used) {
-          TRY(drop(ci));
-          continue;
-        }
-        TRY(put(ci / "access", capability(ci_cap_minor(gpu.board.minor, gi.id, gi.cis[c].id), 292)));
-      }
-    }
-    if (auto old = list_dir(mig)) {
-      for (const auto& name : *old) {
-        if (!instances.contains(name)) TRY(drop(mig / name));
-      }
-    }
-  }
+  int code = write_capabilities(root, state);
+  if (code) return fail(errno_error("write MIG capabilities beneath '" + root.string() + "'", code));
   return {};
 }
 
@@ -105,12 +76,14 @@ Result<> bind_gpu_driver(const fs::path& root, const State& state) {
     if (fs::is_symlink(link, why) && fs::read_symlink(link, why).filename() != "nvidia")
       continue;  // another's
     TRY(put_link("../../../bus/pci/drivers/nvidia", link));
-    TRY(put_link(text("../../../../devices/pci0000:%02x/", b.bus & 0xF0) + address, driver / address));
+    TRY(put_link(text("../../../../devices/pci%04x:%02x/", b.domain, b.bus & 0xF0) + address,
+                 driver / address));
     TRY(put(proc / "gpus" / address / "information", information(b, state.kernel_driver)));
     TRY(put(proc / "gpus" / address / "registry", "Binary: \"\"\n"));
   }
   TRY(put(root / "proc/driver/nvidia-caps/mig-minors", mig_minors(state)));
   TRY(put(root / "proc/driver/nvidia-caps/sys-minors", "fabric-imex-mgmt 0\n"));
+  TRY(put_vgpus(root, state));
   return put_capabilities(root, state);
 }
 

@@ -177,11 +177,14 @@ void read_pci(Map pci, GpuProfile& p) {
   Board& b = p.board;
   b.pci_id = u32(pci.number("device", 1, 0xFFFF)) << 16 | 0x10DE;
   b.subsystem_id = u32(pci.number("subsystem_device", 0, 0xFFFF)) << 16 | 0x10DE;
+  p.domains = pci.numbers("domains", 0xFFFF, kMaxGpus, false);
   b.pci_class = u32(pci.number("class", 0, 0xFFFFFF));
   b.pcie_gen = u32(pci.number("generation", 1, 7));
   b.pcie_width = u32(pci.number("width", 1, 32));
   p.buses = pci.numbers("buses", 0xFF, kMaxGpus);
   if (p.buses.empty()) pci.complain("buses", Code::kInvalid, "must name at least one bus");
+  if (!p.domains.empty() && p.domains.size() != p.buses.size())
+    pci.complain("domains", Code::kInvalid, "must name one for each bus");
   pci.finish();
 }
 
@@ -228,6 +231,7 @@ void read_mig(Map mig, Board& b) {
     GiProfile& row = b.gi_profiles[b.gi_profile_count++];
     m.text("name", row.name);
     row.profile = u32(m.number("profile", 0, 0x11));
+    if ((row.profile >= 0xA && row.profile <= 0xC) || row.profile == 0x11) row.capabilities = kMigGraphics;
     row.id = u32(m.number("id", 0, 255));
     row.slices = u32(m.number("slices", 1, b.mig_slices ? b.mig_slices : 1));
     row.instances = u32(m.number("max", 1, kMaxGis));
@@ -246,6 +250,44 @@ void read_mig(Map mig, Board& b) {
     m.finish();
   }
   mig.finish();
+}
+
+void read_memory(Map memory, Board& b) {
+  b.memory_bytes = memory.number("total_mib", 1, 1u << 24) << 20;
+  b.reserved_bytes = memory.number("reserved_mib", 0, 1u << 20) << 20;
+  b.bar1_bytes = memory.number("bar1_mib", 1, 1u << 24) << 20;
+  b.memory_bus_bits = u32(memory.number("bus_bits", 1, 1u << 16));
+  b.l2_kib = u32(memory.number("l2_kib", 1, 1u << 20));
+  b.has_memory_temp = memory.flag("temperature");
+  b.unified_memory = memory.flag("unified", false);
+  // The CPU reaches it as a NUMA node of its own, and both share page tables.
+  if (memory.flag("coherent", false)) b.addressing_mode = kAddressingAts;
+  if (b.reserved_bytes >= b.memory_bytes)
+    memory.complain("reserved_mib", Code::kInvalid, "must be less than total_mib");
+  memory.finish();
+}
+
+void read_vgpu(Map vgpu, GpuProfile& p) {
+  p.board.sriov_vfs = u32(vgpu.number("vfs", 0, kMaxVfs));
+  for (Map& m : vgpu.maps("types", kMaxVgpuTypes)) {
+    VgpuType t;
+    m.text("name", t.name);
+    m.text("class", t.kind);
+    t.id = u32(m.number("id", 1, 100000));
+    t.memory_mib = m.number("memory_mib", 1, p.board.memory_bytes >> 20 ? p.board.memory_bytes >> 20 : 1);
+    t.instances = u32(m.number("max", 1, 64));
+    if (m.has("mig_profile")) {
+      t.gi_profile = u32(m.number("mig_profile", 0, 0x11));
+      t.per_gi = u32(m.number("per_instance", 1, 16));
+    }
+    t.heads = t.kind == std::string_view("Compute") ? 1 : 4;
+    t.max_x = t.heads == 1 ? 4096 : 7680;
+    t.max_y = t.heads == 1 ? 2160 : 4320;
+    t.frame_limit = 60;
+    m.finish();
+    p.vgpu_types.push_back(t);
+  }
+  vgpu.finish();
 }
 
 }  // namespace
@@ -291,15 +333,7 @@ Result<GpuProfile> parse_profile(std::string_view text, std::string_view file) {
   inforom.text("power", b.inforom_power);
   inforom.finish();
   read_pci(root.map("pci"), p);
-  Map memory = root.map("memory");
-  b.memory_bytes = memory.number("total_mib", 1, 1u << 24) << 20;
-  b.reserved_bytes = memory.number("reserved_mib", 0, 1u << 20) << 20;
-  b.bar1_bytes = memory.number("bar1_mib", 1, 1u << 24) << 20;
-  b.has_memory_temp = memory.flag("temperature");
-  b.unified_memory = memory.flag("unified", false);
-  if (b.reserved_bytes >= b.memory_bytes)
-    memory.complain("reserved_mib", Code::kInvalid, "must be less than total_mib");
-  memory.finish();
+  read_memory(root.map("memory"), b);
   Map sm = root.map("sm");
   b.multiprocessors = u32(sm.number("multiprocessors", 1, 1000));
   b.cores = u32(sm.number("cores", 1, 1000000));
@@ -309,6 +343,8 @@ Result<GpuProfile> parse_profile(std::string_view text, std::string_view file) {
   Map engines = root.map("engines");
   b.encoders = u32(engines.number("encoders", 0, 8));
   b.decoders = u32(engines.number("decoders", 0, 8));
+  b.jpegs = u32(engines.number("jpegs", 0, 8, false));
+  b.ofas = u32(engines.number("ofas", 0, 8, false));
   engines.finish();
   b.ecc_supported = root.flag("ecc");
   b.row_remap_supported = root.flag("row_remap");
@@ -322,8 +358,11 @@ Result<GpuProfile> parse_profile(std::string_view text, std::string_view file) {
     b.nvlink_mbps = u32(links.number("mb_per_s", 1, 1000000));
     links.finish();
   }
-  p.fabric = root.flag("fabric", false);
+  b.c2c_links = u32(root.number("c2c_links", 0, 16, false));
+  if (root.has("fabric"))
+    p.fabric = root.choice("fabric", {"chassis", "rack"}) == "rack" ? Fabric::kRack : Fabric::kChassis;
   if (root.has("mig")) read_mig(root.map("mig"), b);
+  if (root.has("vgpu")) read_vgpu(root.map("vgpu"), p);
   root.finish();
   if (error) {
     Error out = *error;
@@ -360,8 +399,8 @@ Result<GpuProfile> load_profile(const fs::path& dir, std::string_view name) {
                                    did_you_mean(name, names));
 }
 
-Result<Board> make_board(const GpuProfile& profile, std::uint64_t seed, int index, int count,
-                         int numa_nodes) {
+Result<Board> make_board(const GpuProfile& profile, std::uint64_t seed, int index, int count, int numa_nodes,
+                         const Rack& rack) {
   if (index < 0 || index >= count || count > static_cast<int>(profile.buses.size())) {
     return fail(Code::kInvalid, "make board " + std::to_string(index) + " of '" + profile.model +
                                     "': a node holds " + std::to_string(profile.buses.size()) +
@@ -377,14 +416,23 @@ Result<Board> make_board(const GpuProfile& profile, std::uint64_t seed, int inde
                 static_cast<unsigned>(parse_hex(digest.substr(40, 5)).value_or(0) % 1000000));
   b.minor = i;
   b.bus = profile.buses[i];
+  if (!profile.domains.empty()) b.domain = profile.domains[i];
+  b.module_id = i + 1;
   if (numa_nodes > 1)
     b.numa_node = index * numa_nodes / (count > 1 ? count : 1);
   else
     b.numa_node = numa_nodes == 1 ? 0 : -1;
-  if (profile.fabric) {
-    // One chassis is a fabric of its own: no cluster, registration done.
-    b.fabric_supported = 1;
-    b.fabric_state = 3;
+  // Coherent memory follows the CPUs' nodes, one node a board.
+  if (b.addressing_mode == kAddressingAts) b.memory_numa_node = std::max(numa_nodes, 1) + index;
+  if (profile.fabric == Fabric::kNone) return b;
+  b.fabric_supported = 1;
+  b.fabric_state = 3;
+  // One chassis is a fabric of its own: no cluster, registration done. A rack's boards share a cluster.
+  if (profile.fabric == Fabric::kRack) {
+    std::string cluster = sha256_hex("fabric/" + std::to_string(rack.seed));
+    for (std::size_t k = 0; k < sizeof b.fabric_cluster; ++k)
+      b.fabric_cluster[k] = static_cast<std::uint8_t>(parse_hex(cluster.substr(2 * k, 2)).value_or(0));
+    b.fabric_clique = rack.clique;
   }
   return b;
 }

@@ -12,14 +12,19 @@
 
 namespace gpuop::sim {
 
+// Which boards share NVLink memory: a node's own, or those of all nodes of a rack.
+enum class Fabric { kNone, kChassis, kRack };
+
 struct GpuProfile {
   std::string model;  // the name that fleet files use
   std::vector<std::string> aliases;
   std::string machine_vendor, machine_product, machine_board;
   std::string serial_prefix;
-  std::vector<std::uint32_t> buses;  // PCI bus of board 0, 1, …
-  bool fabric = false;               // boards take part in an NVLink fabric
-  Board board;                       // without what differs from board to board
+  std::vector<std::uint32_t> buses;    // PCI bus of board 0, 1, …
+  std::vector<std::uint32_t> domains;  // … and their PCI domains; empty: all 0
+  Fabric fabric = Fabric::kNone;
+  std::vector<VgpuType> vgpu_types;
+  Board board;  // without what differs from board to board
 };
 
 // Strict: an unknown key, a wrong type, a number out of range or a missing key is
@@ -32,7 +37,13 @@ Result<GpuProfile> load_profile(const fs::path& dir, std::string_view name);
 // Models of all profiles in `dir`, sorted.
 Result<std::vector<std::string>> profile_models(const fs::path& dir);
 
-// Board `index` of a node, with its own UUID, serial, bus and minor, all from `seed`.
-Result<Board> make_board(const GpuProfile& profile, std::uint64_t seed, int index, int count, int numa_nodes);
+// A rack's NVLink fabric. Boards of racks with the same seed are one cluster, whatever node they are in.
+struct Rack {
+  std::uint64_t seed = 0;
+  std::uint32_t clique = 0;
+};
+// Board `index` of `count` in a node, with its own UUID, serial, bus and minor, all from model and `seed`.
+Result<Board> make_board(const GpuProfile& profile, std::uint64_t seed, int index, int count, int numa_nodes,
+                         const Rack& rack = {});
 
 }  // namespace gpuop::sim

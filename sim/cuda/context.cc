@@ -14,7 +14,6 @@ using namespace gpuop::sim::cuda;  // NOLINT
 namespace gpuop::sim::cuda {
 
 namespace {
-constexpr int kDeviceUnavailable = 46;
 // What a context takes of the board by itself.
 constexpr std::uint64_t kContextMib = 418;
 }  // namespace

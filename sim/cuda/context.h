@@ -70,7 +70,8 @@ struct Context {
   std::map<Function*, std::unique_ptr<Function>> functions;
   std::map<Stream*, std::unique_ptr<Stream>> streams;
   std::map<CudaEvent*, std::unique_ptr<CudaEvent>> events;
-  std::map<void*, std::size_t> host_memory;
+  std::map<void*, std::size_t> host_memory;  // made here …
+  std::map<void*, std::size_t> registered;   // … and the program's own
 };
 
 struct Contexts {

@@ -8,15 +8,6 @@
 using namespace gpuop::sim;        // NOLINT: the file defines C symbols only
 using namespace gpuop::sim::cuda;  // NOLINT
 
-#define CUDA_DEVICE(ordinal)                                                                          \
-  std::scoped_lock lock(driver().mutex);                                                              \
-  if (!driver().initialized) return kNotInitialized;                                                  \
-  const State* state = driver().file.read();                                                          \
-  if (!state) return kUnknown;                                                                        \
-  if ((ordinal) < 0 || (ordinal) >= static_cast<int>(driver().devices.size())) return kInvalidDevice; \
-  [[maybe_unused]] const CudaDevice& device = driver().devices[static_cast<std::size_t>(ordinal)];    \
-  [[maybe_unused]] const Gpu& gpu = state->gpus[device.gpu]
-
 CUDA_EXPORT int cuInit(unsigned flags) {
   if (flags != 0) return kInvalidValue;
   Driver& d = driver();
@@ -135,101 +126,6 @@ CUDA_EXPORT int cuDeviceGetByPCIBusId(int* out, const char* id) {
   return kInvalidDevice;
 }
 
-CUDA_EXPORT int cuDeviceGetAttribute(int* out, int attribute, int ordinal) {
-  if (!out) return kInvalidValue;
-  CUDA_DEVICE(ordinal);
-  const Board& b = gpu.board;
-  std::uint32_t multiprocessors = b.multiprocessors;
-  if (device.gi >= 0) {
-    const GpuInstance& gi = gpu.live.gis[device.gi];
-    if (const GiProfile* row = find_gi_profile(b, gi.profile)) {
-      multiprocessors = row->multiprocessors * gi.cis[device.ci].slices / row->slices;
-    }
-  }
-  switch (attribute) {
-    case kMaxThreadsPerBlock:
-    case kMaxBlockX:
-    case kMaxBlockY:
-      *out = 1024;
-      return kSuccess;
-    case kMaxBlockZ:
-      *out = 64;
-      return kSuccess;
-    case kMaxGridX:
-      *out = 2147483647;
-      return kSuccess;
-    case kMaxGridY:
-    case kMaxGridZ:
-      *out = 65535;
-      return kSuccess;
-    case kMaxSharedPerBlock:
-      *out = 49152;
-      return kSuccess;
-    case kTotalConstant:
-      *out = 65536;
-      return kSuccess;
-    case kWarpSize:
-      *out = 32;
-      return kSuccess;
-    case kMaxRegistersPerBlock:
-      *out = 65536;
-      return kSuccess;
-    case kClockRate:
-      *out = static_cast<int>(b.sm_clock_max * 1000);
-      return kSuccess;
-    case kMultiprocessors:
-      *out = static_cast<int>(multiprocessors);
-      return kSuccess;
-    case kIntegrated:
-      *out = 0;
-      return kSuccess;
-    case kCanMapHostMemory:
-    case kConcurrentKernels:
-    case kUnifiedAddressing:
-    case kManagedMemory:
-      *out = 1;
-      return kSuccess;
-    case kComputeMode:
-      *out = static_cast<int>(gpu.live.compute_mode);
-      return kSuccess;
-    case kEccEnabled:
-      *out = static_cast<int>(gpu.live.ecc_current);
-      return kSuccess;
-    case kPciBus:
-      *out = static_cast<int>(b.bus);
-      return kSuccess;
-    case kPciDevice:
-      *out = static_cast<int>(b.device);
-      return kSuccess;
-    case kPciDomain:
-      *out = static_cast<int>(b.domain);
-      return kSuccess;
-    case kMemoryClockRate:
-      *out = static_cast<int>(b.mem_clock_max * 1000);
-      return kSuccess;
-    case kL2CacheSize:
-      *out = 40 << 20;
-      return kSuccess;
-    case kMaxThreadsPerMultiprocessor:
-      *out = b.cc_major == 8 && b.cc_minor ? 1536 : 2048;
-      return kSuccess;
-    case kAsyncEngines:
-      *out = static_cast<int>(b.copy_engines);
-      return kSuccess;
-    case kCcMajor:
-      *out = static_cast<int>(b.cc_major);
-      return kSuccess;
-    case kCcMinor:
-      *out = static_cast<int>(b.cc_minor);
-      return kSuccess;
-    default:
-      // Features that these boards' model does not have.
-      if (attribute < 1 || attribute > 160) return kInvalidValue;
-      *out = 0;
-      return kSuccess;
-  }
-}
-
 namespace {
 
 struct ErrorText {
@@ -238,39 +134,110 @@ struct ErrorText {
   const char* text;
 };
 const ErrorText kErrors[] = {
-    {kSuccess, "CUDA_SUCCESS", "no error"},
-    {kInvalidValue, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {kNotInitialized, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {kDeinitialized, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-    {kNoDevice, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
-    {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {kNoBinaryForGpu, "CUDA_ERROR_NO_BINARY_FOR_GPU",
-     "no kernel image is available for execution on the device"},
-    {kInvalidPtx, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
-    {kUnsupportedPtxVersion, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    {0, "CUDA_SUCCESS", "no error"},
+    {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {5, "CUDA_ERROR_PROFILER_DISABLED", "profiler disabled while using external profiling tool"},
+    {34, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
+    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {102, "CUDA_ERROR_DEVICE_NOT_LICENSED", "device doesn't have valid Grid license"},
+    {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {205, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {206, "CUDA_ERROR_UNMAP_FAILED", "unmapping of buffer object failed"},
+    {207, "CUDA_ERROR_ARRAY_IS_MAPPED", "array is mapped"},
+    {208, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {210, "CUDA_ERROR_ALREADY_ACQUIRED", "resource already acquired"},
+    {211, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
+    {212, "CUDA_ERROR_NOT_MAPPED_AS_ARRAY", "resource not mapped as array"},
+    {213, "CUDA_ERROR_NOT_MAPPED_AS_POINTER", "resource not mapped as pointer"},
+    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {215, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"},
+    {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE",
+     "exclusive-thread device already in use by a different thread"},
+    {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+    {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {219, "CUDA_ERROR_INVALID_GRAPHICS_CONTEXT", "invalid OpenGL or DirectX context"},
+    {220, "CUDA_ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error detected during the execution"},
+    {221, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "PTX JIT compiler library not found"},
+    {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
      "the provided PTX was compiled with an unsupported toolchain."},
-    {kInvalidSource, "CUDA_ERROR_INVALID_SOURCE", "device kernel image is invalid"},
-    {kFileNotFound, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
-    {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-    {kNotFound, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {kNotReady, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-    {kLaunchOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
-    {kLaunchTimeout, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
-    {kPrimaryContextActive, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE",
-     "cannot set while device is active in this process"},
-    {kContextIsDestroyed, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
-    {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {kNotPermitted, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-    {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-    {kSystemDriverMismatch, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+    {223, "CUDA_ERROR_JIT_COMPILATION_DISABLED", "PTX JIT compilation was disabled"},
+    {224, "CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY", "the provided execution affinity is not supported"},
+    {225, "CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC",
+     "the provided PTX contains unsupported call to cudaDeviceSynchronize"},
+    {226, "CUDA_ERROR_CONTAINED", "Invalid access of peer GPU memory over nvlink or a hardware error"},
+    {300, "CUDA_ERROR_INVALID_SOURCE", "device kernel image is invalid"},
+    {301, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {302, "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "shared object symbol not found"},
+    {303, "CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", "shared object initialization failed"},
+    {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
+    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+    {402, "CUDA_ERROR_LOSSY_QUERY", "attempted introspection would be semantically lossy"},
+    {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {703, "CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING", "launch uses incompatible texturing mode"},
+    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
+    {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
+    {708, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE", "cannot set while device is active in this process"},
+    {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {710, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {711, "CUDA_ERROR_TOO_MANY_PEERS", "peer mapping resources exhausted"},
+    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+     "part or all of the requested memory range is already mapped"},
+    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+     "pointer does not correspond to a registered memory region"},
+    {714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error"},
+    {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered"},
+    {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", "operation not supported on global/shared address space"},
+    {718, "CUDA_ERROR_INVALID_PC", "invalid program counter"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
+    {721, "CUDA_ERROR_TENSOR_MEMORY_LEAK", "tensor memory was not freed"},
+    {800, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
      "system has unsupported display driver / cuda driver combination"},
-    {kMpsConnectionFailed, "CUDA_ERROR_MPS_CONNECTION_FAILED",
+    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+     "forward compatibility was attempted on non supported HW"},
+    {805, "CUDA_ERROR_MPS_CONNECTION_FAILED",
      "MPS client failed to connect to the MPS control daemon or the MPS server"},
-    {kUnknown, "CUDA_ERROR_UNKNOWN", "unknown error"},
+    {806, "CUDA_ERROR_MPS_RPC_FAILURE",
+     "the remote procedural call between the MPS server and the MPS client failed"},
+    {807, "CUDA_ERROR_MPS_SERVER_NOT_READY", "MPS server is not ready to accept new MPS client requests"},
+    {808, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
+     "the hardware resources required to create MPS client have been exhausted"},
+    {809, "CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED",
+     "the hardware resources required to support device connections have been exhausted"},
+    {810, "CUDA_ERROR_MPS_CLIENT_TERMINATED", "the MPS client has been terminated by the server"},
+    {811, "CUDA_ERROR_CDP_NOT_SUPPORTED",
+     "is using CUDA Dynamic Parallelism, but the current configuration does not support it"},
+    {812, "CUDA_ERROR_CDP_VERSION_MISMATCH", "is using unsupported dynamic parallelism"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "attempt to terminate a thread-local capture sequence from another thread"},
+    {909, "CUDA_ERROR_TIMEOUT", "wait operation timed out"},
+    {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+     "the graph update was not performed because it included changes which violated constraints specific to "
+     "instantiated graph update"},
+    {911, "CUDA_ERROR_EXTERNAL_DEVICE", "an async error has occurred in external entity outside of CUDA"},
+    {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+     "a kernel launch error has occurred due to cluster misconfiguration"},
+    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
 const ErrorText* error_text(int code) {

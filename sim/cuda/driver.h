@@ -42,3 +42,15 @@ std::uint64_t device_memory(const State& state, const CudaDevice& device);
 const char* device_uuid(const State& state, const CudaDevice& device);
 
 }  // namespace gpuop::sim::cuda
+
+// The first lines of a function on a device: `state`, `device`, `gpu`.
+#define CUDA_DEVICE(ordinal)                                                                       \
+  std::scoped_lock lock(::gpuop::sim::cuda::driver().mutex);                                       \
+  if (!::gpuop::sim::cuda::driver().initialized) return ::gpuop::sim::cuda::kNotInitialized;       \
+  const ::gpuop::sim::State* state = ::gpuop::sim::cuda::driver().file.read();                     \
+  if (!state) return ::gpuop::sim::cuda::kUnknown;                                                 \
+  if ((ordinal) < 0 || (ordinal) >= static_cast<int>(::gpuop::sim::cuda::driver().devices.size())) \
+    return ::gpuop::sim::cuda::kInvalidDevice;                                                     \
+  [[maybe_unused]] const ::gpuop::sim::cuda::CudaDevice& device =                                  \
+      ::gpuop::sim::cuda::driver().devices[static_cast<std::size_t>(ordinal)];                     \
+  [[maybe_unused]] const ::gpuop::sim::Gpu& gpu = state->gpus[device.gpu]

@@ -15,7 +15,6 @@ using CudaContext = gpuop::sim::cuda::Context;
 
 namespace {
 
-constexpr int kMisalignedAddress = 716;
 // A kernel that runs longer than this many instructions hangs for all that anybody waits.
 constexpr std::uint64_t kInstructionLimit = std::uint64_t{1} << 36;
 
@@ -147,7 +146,7 @@ CUDA_EXPORT int cuModuleLoad(LoadedModule** out, const char* path) {
   if (!f) return kFileNotFound;
   std::string text;
   char buffer[4096];
-  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, f)) > 0 && text.size() < (64u << 20);)
+  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, f)) > 0 && text.size() < (64u << 20);)
     text.append(buffer, n);
   fclose(f);
   return cuModuleLoadData(out, text.c_str());
@@ -354,13 +353,4 @@ CUDA_EXPORT int cuEventDestroy_v2(CudaEvent* event) {
 }
 CUDA_EXPORT int cuEventDestroy(CudaEvent* event) {
   return cuEventDestroy_v2(event);
-}
-
-CUDA_EXPORT int cuDeviceCanAccessPeer(int* out, int a, int b) {
-  if (!out) return kInvalidValue;
-  std::scoped_lock lock(driver().mutex);
-  int count = static_cast<int>(driver().devices.size());
-  if (a < 0 || b < 0 || a >= count || b >= count) return kInvalidDevice;
-  *out = 0;
-  return kSuccess;
 }

@@ -79,6 +79,23 @@ enum class Op : std::uint8_t {
   kBrev,
   kBfe,
   kBfi,
+  kLop3,
+  kPrmt,
+  kShf,
+  kMul24,
+  kMad24,
+  kSad,
+  kCopysign,
+  kTestp,
+  kTanh,
+  kIsspacep,
+  kAddc,
+  kSubc,
+  kActivemask,
+  kShfl,  // of all threads of a warp together, as the next three
+  kVote,
+  kRedux,
+  kWarpBar,
   kNop,
 };
 
@@ -95,6 +112,37 @@ enum Flag : std::uint32_t {
   kRm = 1u << 8,
   kRp = 1u << 9,
   kInteger = 1u << 10,  // rni, rzi, …
+  kCarry = 1u << 11,    // .cc: leaves a carry for the next instruction
+  kWarp = 1u << 12,     // bar.warp
+  kPack = 1u << 13,     // mov of parts into one register …
+  kUnpack = 1u << 14,   // … and back
+};
+// Which of the ways that an instruction with kinds of its own goes: shf, prmt, testp, shfl, vote.
+enum class Way : std::uint8_t {
+  kNone,
+  kLeft,
+  kRight,
+  kClamp,
+  kF4e,
+  kB4e,
+  kRc8,
+  kEcl,
+  kEcr,
+  kRc16,
+  kFinite,
+  kInfinite,
+  kNumber,
+  kNotANumber,
+  kNormal,
+  kSubnormal,
+  kUp,
+  kDown,
+  kBfly,
+  kIdx,
+  kAny,
+  kAll,
+  kUni,
+  kBallot,
 };
 enum class Compare : std::uint8_t {
   kNone,
@@ -137,7 +185,15 @@ enum class Special : std::uint8_t {
   kWarpid,
   kWarpSize,
   kClock,
-  kSmid
+  kSmid,
+  kLanemaskEq,
+  kLanemaskLt,
+  kLanemaskLe,
+  kLanemaskGt,
+  kLanemaskGe,
+  kNwarpid,
+  kNsmid,
+  kGridid
 };
 
 struct Operand {
@@ -161,10 +217,13 @@ struct Instruction {
   Compare compare = Compare::kNone;
   Combine combine = Combine::kNone;
   Atomic atomic = Atomic::kNone;
+  Way way = Way::kNone;
+  bool clamps = false;  // shf
   std::uint32_t flags = 0;
   std::uint32_t predicate = kNoRegister;
   bool predicate_negated = false;
-  std::uint8_t vector = 1;  // ld/st: 1, 2, 4
+  std::uint32_t paired = kNoRegister;  // the predicate behind '|' of setp and shfl
+  std::uint8_t vector = 1;             // ld/st: 1, 2, 4; mov: parts
   std::uint8_t count = 0;
   Operand operands[8];
   int line = 0;

@@ -23,6 +23,18 @@ std::string wrong_modifiers(const std::string& opcode, const Instruction& i) {
       return no("Not a reduction:");
     if (kind_of(i.type) == 'f' && i.atomic != Atomic::kAdd) return no("Not an operation on reals:");
   }
+  bool words = i.op == Op::kLop3 || i.op == Op::kPrmt || i.op == Op::kShf || i.op == Op::kMul24 ||
+               i.op == Op::kMad24 || i.op == Op::kActivemask || i.op == Op::kShfl || i.op == Op::kRedux;
+  if (words && size_of(i.type) != 4) return no("Needs a 32-bit type:");
+  if ((i.op == Op::kAddc || i.op == Op::kSubc || (i.flags & kCarry)) && (!integer || size_of(i.type) < 4))
+    return no("Carries are of 32- and 64-bit integers:");
+  bool ways = i.op == Op::kShf || i.op == Op::kTestp || i.op == Op::kShfl || i.op == Op::kVote;
+  if (ways && i.way == Way::kNone) return no("Mode missing in");
+  if (i.op == Op::kVote && (i.way == Way::kBallot) != (i.type == Type::kB32)) return no("Wrong type for");
+  if (i.op == Op::kRedux && (i.atomic == Atomic::kNone || i.atomic > Atomic::kXor))
+    return no("Operation missing in");
+  if (i.op == Op::kIsspacep && i.space == Space::kGeneric) return no("State space missing in");
+  if (i.op == Op::kTanh && i.type != Type::kF32) return no("Needs .f32:");
   if (i.op == Op::kBfe && size_of(i.type) < 4) return no("Needs 32- or 64-bit types:");
   if (i.op != Op::kLd && i.op != Op::kSt && i.op != Op::kCvt && i.op != Op::kMov && size_of(i.type) == 1 &&
       i.type != Type::kPred && i.type != Type::kNone) {
@@ -59,7 +71,16 @@ std::string wrong_operands(const std::string& opcode, const Instruction& i) {
     if (kind(0) != K::kLabel) return wrong("label");
     return {};
   }
-  if (i.op == Op::kBar) return {};
+  if (i.op == Op::kBar || i.op == Op::kNop) return {};
+  if (i.op == Op::kWarpBar) return i.count == 1 ? std::string() : wrong("member mask");
+  if (i.flags & (kPack | kUnpack)) {
+    if (i.count != i.vector + 1) return wrong("vector size");
+    for (int k = 0; k < i.count; ++k) {
+      bool source = i.flags & kPack ? k > 0 : k == i.count - 1;
+      if (kind(k) == K::kAddress || (!source && kind(k) != K::kRegister)) return wrong("vector parts");
+    }
+    return {};
+  }
   if (i.count > 0 && kind(0) != K::kRegister) return wrong("destination");
   for (int k = 1; k < i.count; ++k) {
     if (kind(k) == K::kAddress && i.op != Op::kMov && i.op != Op::kCvta) return wrong("address as a value");

@@ -150,4 +150,83 @@ inline u64 to_integer(double v, Type t) {
   return static_cast<u64>(v);
 }
 
+// Any function of three bits, bit by bit: `table` has its eight results.
+inline u32 lop3(u32 a, u32 b, u32 c, u32 table) {
+  u32 r = 0;
+  for (u32 k = 0; k < 8; ++k) {
+    if ((table >> k & 1) == 0) continue;
+    r |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
+  }
+  return r;
+}
+
+// Which byte of {b, a} goes to place `k`: 0 to 7, 8 on top for its sign alone.
+inline u32 permute_choice(Way way, u32 selector, u32 k) {
+  u32 s = selector & 3;
+  switch (way) {
+    case Way::kF4e:
+      return s + k;
+    case Way::kB4e:
+      return (s - k) & 7;
+    case Way::kRc8:
+      return s;
+    case Way::kEcl:
+      return std::max(s, k);
+    case Way::kEcr:
+      return std::min(s, k);
+    case Way::kRc16:
+      return (s & 1) * 2 + (k & 1);
+    default:
+      return selector >> (4 * k) & 15;
+  }
+}
+inline u32 permute(Way way, u32 a, u32 b, u32 selector) {
+  u64 bytes = u64{b} << 32 | a;
+  u32 r = 0;
+  for (u32 k = 0; k < 4; ++k) {
+    u32 choice = permute_choice(way, selector, k);
+    auto byte = static_cast<u32>(bytes >> (8 * (choice & 7)) & 0xFF);
+    if (choice & 8) byte = byte & 0x80 ? 0xFF : 0;
+    r |= byte << (8 * k);
+  }
+  return r;
+}
+
+// A shift through {high, low}.
+inline u32 funnel(bool left, bool clamps, u32 low, u32 high, u32 by) {
+  by = clamps ? std::min(by, 32u) : by & 31;
+  u64 both = u64{high} << 32 | low;
+  return static_cast<u32>(left ? (both << by) >> 32 : both >> by);
+}
+
+// The lane that a shuffle reads, and whether it is in range.
+inline u32 shuffle_lane(Way way, u32 lane, u32 b, u32 c, bool* inside) {
+  u32 segment = c >> 8 & 31, clamp = c & 31, by = b & 31;
+  u32 most = (lane & segment) | (clamp & ~segment), least = lane & segment;
+  u32 from = way == Way::kUp     ? lane - by
+             : way == Way::kDown ? lane + by
+             : way == Way::kBfly ? lane ^ by
+                                 : least | (by & ~segment);
+  *inside =
+      way == Way::kUp ? lane >= by && static_cast<i64>(lane) - by >= static_cast<i64>(most) : from <= most;
+  return *inside ? from & 31 : lane;
+}
+
+inline bool test_real(Way way, double v, bool subnormal) {
+  switch (way) {
+    case Way::kFinite:
+      return std::isfinite(v);
+    case Way::kInfinite:
+      return std::isinf(v);
+    case Way::kNumber:
+      return !std::isnan(v);
+    case Way::kNotANumber:
+      return std::isnan(v);
+    case Way::kSubnormal:
+      return subnormal;
+    default:
+      return std::isfinite(v) && v != 0 && !subnormal;
+  }
+}
+
 }  // namespace gpuop::sim::ptx

@@ -5,6 +5,7 @@ namespace gpuop::sim::ptx {
 namespace {
 
 constexpr std::string_view kRound = "rn rz rm rp ftz sat";
+constexpr std::string_view kSum = "rn rz rm rp ftz sat cc";
 constexpr std::string_view kCompares =
     "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
 constexpr std::string_view kMemory =
@@ -15,8 +16,10 @@ constexpr std::string_view kAtomics =
 
 constexpr OpForm kForms[] = {
     {"mov", Op::kMov, 2, 2, 1, "ifbp", ""},
-    {"add", Op::kAdd, 3, 3, 1, "if", kRound},
-    {"sub", Op::kSub, 3, 3, 1, "if", kRound},
+    {"add", Op::kAdd, 3, 3, 1, "if", kSum},
+    {"sub", Op::kSub, 3, 3, 1, "if", kSum},
+    {"addc", Op::kAddc, 3, 3, 1, "i", "cc"},
+    {"subc", Op::kSubc, 3, 3, 1, "i", "cc"},
     {"mul", Op::kMul, 3, 3, 1, "if", "lo hi wide rn rz rm rp ftz sat"},
     {"mad", Op::kMad, 4, 4, 1, "if", "lo hi wide rn rz rm rp ftz sat"},
     {"fma", Op::kFma, 4, 4, 1, "f", kRound},
@@ -46,7 +49,7 @@ constexpr OpForm kForms[] = {
     {"ret", Op::kRet, 0, 0, 0, "", "uni"},
     {"exit", Op::kExit, 0, 0, 0, "", ""},
     {"trap", Op::kTrap, 0, 0, 0, "", ""},
-    {"bar", Op::kBar, 1, 2, 0, "", "sync cta"},
+    {"bar", Op::kBar, 1, 2, 0, "", "sync cta warp"},
     {"barrier", Op::kBar, 1, 2, 0, "", "sync cta aligned"},
     {"membar", Op::kFence, 0, 0, 0, "", "cta gl sys"},
     {"fence", Op::kFence, 0, 0, 0, "", "sc acq_rel cta gpu sys cluster"},
@@ -62,6 +65,22 @@ constexpr OpForm kForms[] = {
     {"brev", Op::kBrev, 2, 2, 1, "b", ""},
     {"bfe", Op::kBfe, 4, 4, 1, "i", ""},
     {"bfi", Op::kBfi, 5, 5, 1, "b", ""},
+    {"lop3", Op::kLop3, 5, 5, 1, "b", ""},
+    {"prmt", Op::kPrmt, 4, 4, 1, "b", "f4e b4e rc8 ecl ecr rc16"},
+    {"shf", Op::kShf, 4, 4, 1, "b", "l r wrap clamp"},
+    {"mul24", Op::kMul24, 3, 3, 1, "i", "lo hi"},
+    {"mad24", Op::kMad24, 4, 4, 1, "i", "lo hi"},
+    {"sad", Op::kSad, 4, 4, 1, "i", ""},
+    {"copysign", Op::kCopysign, 3, 3, 1, "f", ""},
+    {"testp", Op::kTestp, 2, 2, 1, "f", "finite infinite number notanumber normal subnormal"},
+    {"tanh", Op::kTanh, 2, 2, 1, "f", "approx"},
+    {"isspacep", Op::kIsspacep, 2, 2, 0, "", "global shared local const param"},
+    {"activemask", Op::kActivemask, 1, 1, 1, "b", ""},
+    {"shfl", Op::kShfl, 5, 5, 1, "b", "sync up down bfly idx"},
+    {"vote", Op::kVote, 3, 3, 1, "bp", "sync any all uni ballot"},
+    {"redux", Op::kRedux, 3, 3, 1, "ib", "sync add min max and or xor"},
+    {"nanosleep", Op::kNop, 1, 1, 1, "i", ""},
+    {"brkpt", Op::kTrap, 0, 0, 0, "", ""},
     {"nop", Op::kNop, 0, 0, 0, "", ""},
 };
 

@@ -1,6 +1,7 @@
 // What each instruction may look like.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "sim/cuda/ptx.h"
@@ -21,5 +22,8 @@ const OpForm* find_form(std::string_view name);
 // kNone: not a type.
 Type type_named(std::string_view name);
 char kind_of(Type type);  // 'i', 'f', 'b', 'p'
+// Puts one word from behind a dot into the instruction; `types` counts those that were types. "", or what is
+// wrong with it.
+std::string apply_modifier(const OpForm& form, const std::string& m, Instruction& i, int* types);
 
 }  // namespace gpuop::sim::ptx

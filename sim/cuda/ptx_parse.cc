@@ -16,16 +16,6 @@ constexpr std::uint64_t kMaxVariable = 64u << 20;
 constexpr std::uint32_t kMaxShared = 227 << 10;
 constexpr std::size_t kMaxCode = 1u << 20;
 
-bool has_word(std::string_view words, std::string_view wanted) {
-  std::size_t at = 0;
-  while (at < words.size()) {
-    std::size_t end = std::min(words.find(' ', at), words.size());
-    if (words.substr(at, end - at) == wanted) return true;
-    at = end + 1;
-  }
-  return false;
-}
-
 std::vector<std::string> split_dots(const std::string& word) {
   std::vector<std::string> out;
   std::size_t at = 0;
@@ -51,13 +41,33 @@ struct Symbol {
 };
 
 std::optional<Special> special_named(std::string_view name) {
-  constexpr std::pair<std::string_view, Special> kNames[] = {
-      {"%tid.x", Special::kTidX},       {"%tid.y", Special::kTidY},       {"%tid.z", Special::kTidZ},
-      {"%ntid.x", Special::kNtidX},     {"%ntid.y", Special::kNtidY},     {"%ntid.z", Special::kNtidZ},
-      {"%ctaid.x", Special::kCtaidX},   {"%ctaid.y", Special::kCtaidY},   {"%ctaid.z", Special::kCtaidZ},
-      {"%nctaid.x", Special::kNctaidX}, {"%nctaid.y", Special::kNctaidY}, {"%nctaid.z", Special::kNctaidZ},
-      {"%laneid", Special::kLaneid},    {"%warpid", Special::kWarpid},    {"WARP_SZ", Special::kWarpSize},
-      {"%clock", Special::kClock},      {"%clock64", Special::kClock},    {"%smid", Special::kSmid}};
+  constexpr std::pair<std::string_view, Special> kNames[] = {{"%tid.x", Special::kTidX},
+                                                             {"%tid.y", Special::kTidY},
+                                                             {"%tid.z", Special::kTidZ},
+                                                             {"%ntid.x", Special::kNtidX},
+                                                             {"%ntid.y", Special::kNtidY},
+                                                             {"%ntid.z", Special::kNtidZ},
+                                                             {"%ctaid.x", Special::kCtaidX},
+                                                             {"%ctaid.y", Special::kCtaidY},
+                                                             {"%ctaid.z", Special::kCtaidZ},
+                                                             {"%nctaid.x", Special::kNctaidX},
+                                                             {"%nctaid.y", Special::kNctaidY},
+                                                             {"%nctaid.z", Special::kNctaidZ},
+                                                             {"%laneid", Special::kLaneid},
+                                                             {"%warpid", Special::kWarpid},
+                                                             {"WARP_SZ", Special::kWarpSize},
+                                                             {"%clock", Special::kClock},
+                                                             {"%clock64", Special::kClock},
+                                                             {"%smid", Special::kSmid},
+                                                             {"%lanemask_eq", Special::kLanemaskEq},
+                                                             {"%lanemask_lt", Special::kLanemaskLt},
+                                                             {"%lanemask_le", Special::kLanemaskLe},
+                                                             {"%lanemask_gt", Special::kLanemaskGt},
+                                                             {"%lanemask_ge", Special::kLanemaskGe},
+                                                             {"%nwarpid", Special::kNwarpid},
+                                                             {"%nsmid", Special::kNsmid},
+                                                             {"%gridid", Special::kGridid},
+                                                             {"%globaltimer", Special::kClock}};
   for (const auto& [n, s] : kNames) {
     if (n == name) return s;
   }
@@ -416,8 +426,11 @@ class Parser {
     if (!form) return fail("Not a name of any known instruction: '" + parts[0] + "'", i.line);
     i.op = form->op;
     int types = 0;
-    for (std::size_t k = 1; k < parts.size() && !failed_; ++k) modifier(*form, parts[k], i, &types);
+    for (std::size_t k = 1; k < parts.size() && !failed_; ++k) {
+      if (std::string why = apply_modifier(*form, parts[k], i, &types); !why.empty()) fail(why, i.line);
+    }
     if (failed_) return;
+    if (i.op == Op::kBar && (i.flags & kWarp)) i.op = Op::kWarpBar;
     if (types != form->types) return fail("Wrong number of types on instruction '" + opcode + "'", i.line);
     if (std::string why = wrong_modifiers(opcode, i); !why.empty()) return fail(why, i.line);
     if (!is_mark(';')) operands(i);
@@ -432,86 +445,48 @@ class Parser {
     kernel_->code.push_back(i);
   }
 
-  void modifier(const OpForm& form, const std::string& m, Instruction& i, int* types) {
-    if (Type t = type_named(m); t != Type::kNone) {
-      if (form.kinds.find(kind_of(t)) == std::string_view::npos) {
-        return fail(
-            "Unexpected instruction types specified for '" + std::string(form.name) + "': '." + m + "'",
-            i.line);
-      }
-      (*types == 0 ? i.type : i.type2) = t;
-      ++*types;
+  // Parts of a vector between braces.
+  void braces(Instruction& i) {
+    bool move = i.op == Op::kMov, first = i.count == 0;
+    int n = 0;
+    in_braces_ = move;
+    do {
+      if (i.count >= 8) return fail("Arguments mismatch", i.line);
+      i.operands[i.count++] = operand(i);
+      ++n;
+    } while (!failed_ && take(','));
+    in_braces_ = false;
+    want('}');
+    if (!move) {
+      if (n != i.vector) fail("Vector size mismatch", i.line);
       return;
     }
-    if (!has_word(form.modifiers, m)) {
-      return fail("Illegal modifier '." + m + "' for instruction '" + std::string(form.name) + "'", i.line);
-    }
-    constexpr std::pair<std::string_view, std::uint32_t> kFlags[] = {{"wide", kWide},
-                                                                     {"to", kTo},
-                                                                     {"sat", kSat},
-                                                                     {"ftz", kFtz},
-                                                                     {"rn", kRn},
-                                                                     {"rz", kRz},
-                                                                     {"rm", kRm},
-                                                                     {"rp", kRp},
-                                                                     {"rni", kRn | kInteger},
-                                                                     {"rzi", kRz | kInteger},
-                                                                     {"rmi", kRm | kInteger},
-                                                                     {"rpi", kRp | kInteger}};
-    for (const auto& [n, flag] : kFlags) {
-      if (n == m) i.flags |= flag;
-    }
-    if (form.op == Op::kMul || form.op == Op::kMad) {
-      if (m == "lo") i.flags |= kLo;
-      if (m == "hi") i.flags |= kHi;
-    }
-    constexpr std::pair<std::string_view, Space> kSpaces[] = {{"global", Space::kGlobal},
-                                                              {"shared", Space::kShared},
-                                                              {"local", Space::kLocal},
-                                                              {"param", Space::kParam},
-                                                              {"const", Space::kConst}};
-    for (const auto& [n, space] : kSpaces) {
-      if (n == m) i.space = space;
-    }
-    if (m == "v2") i.vector = 2;
-    if (m == "v4") i.vector = 4;
-    if (form.op == Op::kSetp) {
-      constexpr std::string_view kNames[] = {"",    "eq",  "ne",  "lt",  "le",  "gt",  "ge",
-                                             "lo",  "ls",  "hi",  "hs",  "equ", "neu", "ltu",
-                                             "leu", "gtu", "geu", "num", "nan"};
-      for (std::size_t k = 1; k < std::size(kNames); ++k) {
-        if (kNames[k] == m) i.compare = static_cast<Compare>(k);
-      }
-      if (m == "and") i.combine = Combine::kAnd;
-      if (m == "or") i.combine = Combine::kOr;
-      if (m == "xor") i.combine = Combine::kXor;
-    }
-    if (form.op == Op::kAtom || form.op == Op::kRed) {
-      constexpr std::string_view kNames[] = {"",    "add", "min", "max", "exch", "cas",
-                                             "and", "or",  "xor", "inc", "dec"};
-      for (std::size_t k = 1; k < std::size(kNames); ++k) {
-        if (kNames[k] == m) i.atomic = static_cast<Atomic>(k);
-      }
-    }
+    bool fits = (n == 2 || n == 4) && size_of(i.type) % static_cast<std::uint32_t>(n) == 0 && i.vector == 1;
+    if (!fits) return fail("Vector size mismatch", i.line);
+    i.vector = static_cast<std::uint8_t>(n);
+    i.flags |= first ? kUnpack : kPack;
+  }
+
+  // The second destination behind '|': a predicate.
+  void paired(Instruction& i) {
+    if (i.op != Op::kSetp && i.op != Op::kShfl)
+      return fail("Paired destinations are not possible for this instruction", i.line);
+    std::string n = name();
+    const Symbol* s = symbol(n);
+    if (!failed_ && (!s || s->kind != Symbol::Kind::kRegister || s->type != Type::kPred))
+      return fail("Unknown predicate '" + n + "'", i.line);
+    if (s) i.paired = s->index;
   }
 
   void operands(Instruction& i) {
     do {
       if (i.count >= 8) return fail("Arguments mismatch", i.line);
       if (take('{')) {
-        int n = 0;
-        do {
-          if (i.count >= 8) return fail("Arguments mismatch", i.line);
-          i.operands[i.count++] = operand(i);
-          ++n;
-        } while (!failed_ && take(','));
-        want('}');
-        if (n != i.vector) fail("Vector size mismatch", i.line);
+        braces(i);
         continue;
       }
       i.operands[i.count++] = operand(i);
-      if (is_mark('|'))
-        return fail("Paired destination predicates are not supported by this device's compiler", i.line);
+      if (i.count == 1 && take('|')) paired(i);
     } while (!failed_ && take(','));
   }
 
@@ -593,11 +568,27 @@ class Parser {
     return o;
   }
 
+  // Whether the next operand of the instruction must be a predicate.
+  static bool predicate_wanted(const Instruction& i) {
+    switch (i.op) {
+      case Op::kSetp:
+        return i.count == 0 || i.count == 3;
+      case Op::kSelp:
+        return i.count == 3;
+      case Op::kTestp:
+      case Op::kIsspacep:
+        return i.count == 0;
+      case Op::kVote:
+        return i.count == 1 || (i.count == 0 && i.type == Type::kPred);
+      default:
+        return i.type == Type::kPred;
+    }
+  }
+
   // Registers must be as wide as the instruction's type says, where the type says it of all operands.
   void check_register(const Instruction& i, const std::string& n, const Symbol& s, bool negated) {
     if (negated && s.type != Type::kPred) return fail("'!' needs a predicate: '" + n + "'", i.line);
-    bool wants_predicate = (i.op == Op::kSetp && (i.count == 0 || i.count == 3)) ||
-                           (i.op == Op::kSelp && i.count == 3) || i.type == Type::kPred;
+    bool wants_predicate = predicate_wanted(i);
     if (wants_predicate != (s.type == Type::kPred) && i.op != Op::kBar) {
       return fail("Arguments mismatch for instruction: '" + n + "' is " + (wants_predicate ? "not " : "") +
                       "a predicate",
@@ -619,12 +610,16 @@ class Parser {
       case Op::kNot:
       case Op::kNeg:
       case Op::kAbs:
-      case Op::kMov:
+      case Op::kAddc:
+      case Op::kSubc:
       case Op::kSqrt:
       case Op::kRcp:
       case Op::kSetp:
       case Op::kSelp:
         if (size_of(s.type) != size) mismatch(n, i);
+        break;
+      case Op::kMov:
+        if (!in_braces_ && size_of(s.type) != size) mismatch(n, i);
         break;
       case Op::kMul:
       case Op::kMad: {
@@ -672,6 +667,7 @@ class Parser {
   Kernel* kernel_ = nullptr;
   std::uint64_t shared_ = 0;
   int depth_ = 0;
+  bool in_braces_ = false;  // of a mov
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "sim/cuda/ptx.h"
+#include "sim/cuda/ptx_integer.h"
 #include "sim/cuda/ptx_math.h"
 #include "sim/cuda/ptx_ops.h"
 
@@ -41,8 +42,11 @@ struct Thread {
   std::string local;
   u32 pc = 0;
   Dim id;
-  bool done = false;
+  enum class State { kRuns, kAtBarrier, kAtWarpStep, kDone } state = State::kRuns;
+  bool carry = false;
 };
+
+constexpr u32 kWarpThreads = 32;
 
 class Block {
  public:
@@ -65,16 +69,28 @@ class Block {
       threads[t].registers.assign(kernel_.registers, 0);
       threads[t].local.assign(kernel_.local_bytes, '\0');
     }
-    // Each thread runs to its next barrier or its end; when all stand, they go on together.
+    // Each thread runs to its next barrier, to an instruction of its whole warp, or to its end. Warps whose
+    // threads stand at the same instruction do it; when none can go on, the barrier opens.
     while (true) {
-      bool alive = false;
       for (Thread& t : threads) {
-        if (t.done) continue;
-        Outcome o = step_until_barrier(t);
+        if (t.state != Thread::State::kRuns) continue;
+        Outcome o = step_until_stop(t);
         if (o != Outcome::kDone) return o;
-        alive = alive || !t.done;
       }
-      if (!alive) return Outcome::kDone;
+      bool went = false, waits = false, at_barrier = false;
+      for (u32 first = 0; first < count; first += kWarpThreads)
+        went = warp_step(&threads[first], std::min(kWarpThreads, count - first)) || went;
+      if (went) continue;
+      for (const Thread& t : threads) {
+        waits = waits || t.state == Thread::State::kAtWarpStep;
+        at_barrier = at_barrier || t.state == Thread::State::kAtBarrier;
+      }
+      // Threads that wait for others of their warp which wait at the barrier hang on hardware, too.
+      if (waits) return Outcome::kTimeout;
+      if (!at_barrier) return Outcome::kDone;
+      for (Thread& t : threads) {
+        if (t.state == Thread::State::kAtBarrier) t.state = Thread::State::kRuns;
+      }
     }
   }
 
@@ -116,6 +132,22 @@ class Block {
         return *budget_;
       case Special::kSmid:
         return index_.x % 8;
+      case Special::kNsmid:
+        return 8;
+      case Special::kNwarpid:
+        return (block_.x * block_.y * block_.z + kWarpThreads - 1) / kWarpThreads;
+      case Special::kGridid:
+        return 1;
+      case Special::kLanemaskEq:
+        return u64{1} << linear % kWarpThreads;
+      case Special::kLanemaskLt:
+        return (u64{1} << linear % kWarpThreads) - 1;
+      case Special::kLanemaskLe:
+        return (u64{2} << linear % kWarpThreads) - 1;
+      case Special::kLanemaskGt:
+        return ~((u64{2} << linear % kWarpThreads) - 1);
+      case Special::kLanemaskGe:
+        return ~((u64{1} << linear % kWarpThreads) - 1);
     }
     return 0;
   }
@@ -183,7 +215,8 @@ class Block {
     return p;
   }
 
-  Outcome step_until_barrier(Thread& t) {
+  // Ends with the thread's state telling why; an outcome other than kDone ends the grid.
+  Outcome step_until_stop(Thread& t) {
     while (t.pc < kernel_.code.size()) {
       if (*budget_ == 0) return Outcome::kTimeout;
       --*budget_;
@@ -196,11 +229,19 @@ class Block {
           break;
         case Op::kRet:
         case Op::kExit:
-          t.done = true;
+          t.state = Thread::State::kDone;
           return Outcome::kDone;
         case Op::kTrap:
           return Outcome::kTrap;
         case Op::kBar:
+          t.state = Thread::State::kAtBarrier;
+          return Outcome::kDone;
+        case Op::kShfl:
+        case Op::kVote:
+        case Op::kRedux:
+        case Op::kWarpBar:
+          --t.pc;  // done when its warp is there
+          t.state = Thread::State::kAtWarpStep;
           return Outcome::kDone;
         case Op::kLd:
         case Op::kSt:
@@ -218,8 +259,77 @@ class Block {
           break;
       }
     }
-    t.done = true;
+    t.state = Thread::State::kDone;
     return Outcome::kDone;
+  }
+
+  // Does the instruction that threads of one warp stand at, for each group whose members are all there (those
+  // that ended are not waited for). False: none could.
+  bool warp_step(Thread* lanes, u32 count) {
+    bool went = false;
+    for (u32 l = 0; l < count; ++l) {
+      if (lanes[l].state != Thread::State::kAtWarpStep) continue;
+      const Instruction& i = kernel_.code[lanes[l].pc];
+      const Operand& mask = i.operands[i.count - 1];
+      u32 members = static_cast<u32>(value(lanes[l], mask, Type::kB32)) | u32{1} << l, there = 0;
+      bool complete = true;
+      for (u32 m = 0; m < count; ++m) {
+        if ((members >> m & 1) == 0 || lanes[m].state == Thread::State::kDone) continue;
+        complete = complete && lanes[m].state == Thread::State::kAtWarpStep && lanes[m].pc == lanes[l].pc;
+        there |= u32{1} << m;
+      }
+      if (!complete) continue;
+      collective(i, lanes, there);
+      for (u32 m = 0; m < count; ++m) {
+        if ((there >> m & 1) == 0) continue;
+        ++lanes[m].pc;
+        lanes[m].state = Thread::State::kRuns;
+      }
+      went = true;
+    }
+    return went;
+  }
+
+  // One instruction of several lanes together: all are read before any is written.
+  void collective(const Instruction& i, Thread* lanes, u32 there) {
+    u64 before[kWarpThreads] = {}, all = 0;
+    bool first = true;
+    for (u32 l = 0; l < kWarpThreads; ++l) {
+      if ((there >> l & 1) == 0 || i.op == Op::kWarpBar) continue;
+      bool vote = i.op == Op::kVote;
+      before[l] = value(lanes[l], i.operands[1], vote ? Type::kPred : i.type);
+      if (vote) all |= before[l] << l;
+      if (i.op == Op::kRedux) all = first ? before[l] : atomic(i, all, before[l], 0);
+      first = false;
+    }
+    for (u32 l = 0; l < kWarpThreads; ++l) {
+      if ((there >> l & 1) == 0) continue;
+      if (i.op == Op::kShfl) shuffle(i, lanes[l], l, before, there);
+      if (i.op == Op::kVote) set(lanes[l], i.operands[0], voted(i.way, all, there), i.type);
+      if (i.op == Op::kRedux) set(lanes[l], i.operands[0], all, i.type);
+    }
+  }
+
+  void shuffle(const Instruction& i, Thread& t, u32 lane, const u64 (&values)[kWarpThreads], u32 there) {
+    bool inside = false;
+    auto word = [&](int k) { return static_cast<u32>(value(t, i.operands[k], Type::kB32)); };
+    u32 from = shuffle_lane(i.way, lane, word(2), word(3), &inside);
+    // From a lane that is not there nothing defined comes; ours is the thread's own.
+    set(t, i.operands[0], there >> from & 1 ? values[from] : values[lane], i.type);
+    if (i.paired != kNoRegister) t.registers[i.paired] = inside;
+  }
+
+  static u64 voted(Way way, u64 votes, u32 there) {
+    switch (way) {
+      case Way::kAny:
+        return votes != 0;
+      case Way::kAll:
+        return votes == there;
+      case Way::kUni:
+        return votes == there || votes == 0;
+      default:
+        return votes;
+    }
   }
 
   Outcome memory_access(Thread& t, const Instruction& i) {
@@ -232,11 +342,11 @@ class Block {
       for (u32 k = 0; k < i.vector; ++k) {
         u64 raw = 0;
         if (i.op == Op::kLd) {
-          std::memcpy(&raw, p + k * size, size);
+          std::memcpy(&raw, p + std::size_t{k} * size, size);
           t.registers[i.operands[k].index] = extend(raw, i.type);
         } else {
           raw = value(t, i.operands[1 + k], i.type);
-          std::memcpy(p + k * size, &raw, size);
+          std::memcpy(p + std::size_t{k} * size, &raw, size);
         }
       }
       return Outcome::kDone;
@@ -293,12 +403,42 @@ class Block {
       bool first = value(t, i.operands[3], Type::kPred) & 1;
       return set(t, i.operands[0], value(t, i.operands[first ? 1 : 2], i.type), i.type);
     }
-    if (i.op == Op::kMov) {
-      const Operand& from = i.operands[1];
-      return set(t, i.operands[0], value(t, from, i.type), i.type);
-    }
+    if (i.op == Op::kMov) return move(t, i);
+    if (i.op == Op::kActivemask) return set(t, i.operands[0], ~u64{0}, Type::kB32);
+    if (i.op == Op::kIsspacep)
+      return set(t, i.operands[0], lies_in(value(t, i.operands[1], Type::kU64), i.space), Type::kPred);
+    if (i.op == Op::kTestp) return test(t, i);
     if (is_real(i.type)) return i.type == Type::kF32 ? real<float>(t, i) : real<double>(t, i);
     integer(t, i);
+  }
+
+  void move(Thread& t, const Instruction& i) {
+    u32 bits = size_of(i.type) * 8 / i.vector;
+    u64 part = bits >= 64 ? ~u64{0} : (u64{1} << bits) - 1;
+    if (i.flags & kUnpack) {
+      u64 v = value(t, i.operands[i.vector], i.type);
+      for (u32 k = 0; k < i.vector; ++k) t.registers[i.operands[k].index] = v >> (k * bits) & part;
+    } else if (i.flags & kPack) {
+      u64 v = 0;
+      for (u32 k = 0; k < i.vector; ++k) v |= (value(t, i.operands[1 + k], Type::kB64) & part) << (k * bits);
+      set(t, i.operands[0], v, i.type);
+    } else {
+      set(t, i.operands[0], value(t, i.operands[1], i.type), i.type);
+    }
+  }
+
+  static bool lies_in(u64 address, Space space) {
+    bool local = address >= kLocalWindow, shared = !local && address >= kSharedWindow;
+    return space == Space::kLocal ? local : space == Space::kShared ? shared : !local && !shared;
+  }
+
+  void test(Thread& t, const Instruction& i) {
+    u64 raw = value(t, i.operands[1], i.type);
+    bool single = i.type == Type::kF32;
+    double v = single ? static_cast<double>(as_float(raw)) : as_double(raw);
+    bool subnormal =
+        std::fpclassify(v) == FP_SUBNORMAL || (single && std::fpclassify(as_float(raw)) == FP_SUBNORMAL);
+    set(t, i.operands[0], test_real(i.way, v, subnormal), Type::kPred);
   }
 
   template <class F>
@@ -365,6 +505,12 @@ class Block {
       case Op::kLg2:
         r = std::log2(F(a));
         break;
+      case Op::kTanh:
+        r = std::tanh(F(a));
+        break;
+      case Op::kCopysign:
+        r = std::copysign(F(b), F(a));
+        break;
       default:
         break;
     }
@@ -376,122 +522,16 @@ class Block {
   }
 
   void integer(Thread& t, const Instruction& i) {
-    u32 bits = size_of(i.type) * 8;
-    bool sign = is_signed(i.type);
-    auto get = [&](int k) { return extend(value(t, i.operands[k], i.type), i.type); };
-    u64 a = i.count > 1 ? get(1) : 0, b = i.count > 2 ? get(2) : 0, c = 0, r = 0;
-    auto product = [&]() -> u64 {
-      if (!(i.flags & kHi)) return a * b;
-      __extension__ using wide = __int128;
-      __extension__ using unsigned_wide = unsigned __int128;
-      if (sign) return static_cast<u64>(static_cast<wide>(static_cast<i64>(a)) * static_cast<i64>(b) >> bits);
-      return static_cast<u64>(static_cast<unsigned_wide>(a) * b >> bits);
-    };
-    Type out = i.type;
-    if (i.flags & kWide) {
-      out = bits == 16 ? (sign ? Type::kS32 : Type::kU32) : (sign ? Type::kS64 : Type::kU64);
-    }
-    switch (i.op) {
-      case Op::kAdd:
-        r = a + b;
-        break;
-      case Op::kSub:
-        r = a - b;
-        break;
-      case Op::kMul:
-        r = product();
-        break;
-      case Op::kMad:
-        c = extend(value(t, i.operands[3], out), out);
-        r = product() + c;
-        break;
-      case Op::kDiv:
-        // Division by zero has no defined result on the device; it does not fault.
-        if (b == 0)
-          r = ~u64{0};
-        else if (sign)
-          r = b == ~u64{0} ? ~a + 1 : static_cast<u64>(static_cast<i64>(a) / static_cast<i64>(b));
-        else
-          r = a / b;
-        break;
-      case Op::kRem:
-        if (b == 0)
-          r = a;
-        else if (sign)
-          r = b == ~u64{0} ? 0 : static_cast<u64>(static_cast<i64>(a) % static_cast<i64>(b));
-        else
-          r = a % b;
-        break;
-      case Op::kMin:
-        r = sign ? static_cast<u64>(std::min(static_cast<i64>(a), static_cast<i64>(b))) : std::min(a, b);
-        break;
-      case Op::kMax:
-        r = sign ? static_cast<u64>(std::max(static_cast<i64>(a), static_cast<i64>(b))) : std::max(a, b);
-        break;
-      case Op::kAbs:
-        r = sign && static_cast<i64>(a) < 0 ? ~a + 1 : a;
-        break;
-      case Op::kNeg:
-        r = ~a + 1;
-        break;
-      case Op::kAnd:
-        r = a & b;
-        break;
-      case Op::kOr:
-        r = a | b;
-        break;
-      case Op::kXor:
-        r = a ^ b;
-        break;
-      case Op::kNot:
-        r = ~a;
-        break;
-      case Op::kCnot:
-        r = a == 0;
-        break;
-      case Op::kShl: {
-        u64 by = value(t, i.operands[2], Type::kU32);
-        r = by >= bits ? 0 : a << by;
-        break;
-      }
-      case Op::kShr: {
-        u64 by = value(t, i.operands[2], Type::kU32);
-        if (sign)
-          r = static_cast<u64>(static_cast<i64>(a) >> std::min<u64>(by, bits - 1));
-        else
-          r = by >= bits ? 0 : a >> by;
-        break;
-      }
-      case Op::kPopc:
-        r = static_cast<u64>(std::popcount(a)), out = Type::kU32;
-        break;
-      case Op::kClz:
-        r = static_cast<u64>(std::countl_zero(a)) - (64 - bits), out = Type::kU32;
-        break;
-      case Op::kBrev:
-        for (u32 k = 0; k < bits; ++k) r |= (a >> k & 1) << (bits - 1 - k);
-        break;
-      case Op::kBfe:
-        r = extract(a, value(t, i.operands[2], Type::kU32), value(t, i.operands[3], Type::kU32), bits, sign);
-        break;
-      case Op::kBfi: {
-        u64 at = value(t, i.operands[3], Type::kU32) & 0xFF,
-            length = value(t, i.operands[4], Type::kU32) & 0xFF;
-        r = b;
-        for (u64 k = 0; k < length && at + k < bits; ++k) {
-          r = (r & ~(u64{1} << (at + k))) | ((a >> k & 1) << (at + k));
-        }
-        break;
-      }
-      default:
-        break;
-    }
-    set(t, i.operands[0], r, out);
+    u64 raw[kMaxOperands] = {};
+    for (int k = 1; k < i.count && k < kMaxOperands; ++k) raw[k] = value(t, i.operands[k], Type::kB64);
+    IntegerResult r = integer_result(i, raw, t.carry);
+    if (i.flags & kCarry) t.carry = r.carry;
+    set(t, i.operands[0], r.value, r.type);
   }
 
   void compare(Thread& t, const Instruction& i) {
     u64 a = value(t, i.operands[1], i.type), b = value(t, i.operands[2], i.type);
-    bool r;
+    bool r = false;
     if (i.type == Type::kF32)
       r = holds_real(i.compare, flush(as_float(a), i), flush(as_float(b), i));
     else if (i.type == Type::kF64)
@@ -500,11 +540,22 @@ class Block {
       r = holds(i.compare, static_cast<i64>(extend(a, i.type)), static_cast<i64>(extend(b, i.type)));
     else
       r = holds(i.compare, a, b);
-    if (i.combine != Combine::kNone) {
-      bool c = value(t, i.operands[3], Type::kPred) & 1;
-      r = i.combine == Combine::kAnd ? r && c : i.combine == Combine::kOr ? r || c : r != c;
+    bool c = i.combine != Combine::kNone && (value(t, i.operands[3], Type::kPred) & 1);
+    set(t, i.operands[0], combined(i.combine, r, c), Type::kPred);
+    if (i.paired != kNoRegister) t.registers[i.paired] = combined(i.combine, !r, c);
+  }
+
+  static bool combined(Combine how, bool r, bool c) {
+    switch (how) {
+      case Combine::kAnd:
+        return r && c;
+      case Combine::kOr:
+        return r || c;
+      case Combine::kXor:
+        return r != c;
+      default:
+        return r;
     }
-    set(t, i.operands[0], r ? 1 : 0, Type::kPred);
   }
 
   // type: to, type2: from.

@@ -117,9 +117,8 @@ NVML_EXPORT int nvmlEventSetWait_v2(void* handle, EventData* out, unsigned timeo
 }
 
 NVML_EXPORT int nvmlEventSetWait(void* handle, EventDataV1* out, unsigned timeout_ms) {
-  NVML_NEED(out);
   EventData data{};
-  int code = nvmlEventSetWait_v2(handle, &data, timeout_ms);
-  *out = EventDataV1{data.device, data.type, data.data};
+  int code = nvmlEventSetWait_v2(handle, out ? &data : nullptr, timeout_ms);
+  if (out) *out = EventDataV1{data.device, data.type, data.data};
   return code;
 }

@@ -150,7 +150,8 @@ NVML_EXPORT int nvmlGpmMetricsGet(GpmMetricsGet* request) {
   NVML_NEED(request);
   if (request->version != 1) return kArgumentVersionMismatch;
   Sample *a = sample_of(request->sample1), *z = sample_of(request->sample2);
-  if (!a || !z || a->gpu == kNone || a->gpu != z->gpu || a->at_us >= z->at_us || request->count > 333) {
+  if (!a || !z || a->gpu == kNone || a->gpu != z->gpu || a->at_us >= z->at_us ||
+      request->count > std::size(request->metrics)) {
     return kInvalidArgument;
   }
   for (std::uint32_t i = 0; i < request->count; ++i) {

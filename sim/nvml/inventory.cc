@@ -35,7 +35,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** out) {
   NVML_NEED(out);
   const auto& visible = library().visible;
   if (index >= visible.size()) return kInvalidArgument;
-  if (state.gpus[visible[index]].live.lost) return kGpuIsLost;
+  if (state.gpus[visible[index]].live.lost) return unusable(state.gpus[visible[index]]);
   *out = gpu_handle(visible[index]);
   return kSuccess;
 }
@@ -49,7 +49,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, void** out) {
   for (std::uint32_t g : library().visible) {
     const Gpu& gpu = state.gpus[g];
     if (strcasecmp(gpu.board.uuid, uuid) == 0) {
-      if (gpu.live.lost) return kGpuIsLost;
+      if (gpu.live.lost) return unusable(gpu);
       *out = gpu_handle(g);
       return kSuccess;
     }
@@ -89,7 +89,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** out) {
   for (std::uint32_t g : library().visible) {
     const Board& b = state.gpus[g].board;
     if (b.domain == domain && b.bus == bus && b.device == device && function == 0) {
-      if (state.gpus[g].live.lost) return kGpuIsLost;
+      if (state.gpus[g].live.lost) return unusable(state.gpus[g]);
       *out = gpu_handle(g);
       return kSuccess;
     }
@@ -192,11 +192,15 @@ NVML_EXPORT int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* out) {
   out->pci_subsystem_id = b.subsystem_id;
   return kSuccess;
 }
-NVML_EXPORT int nvmlDeviceGetPciInfo(void* device, PciInfo* out) {
-  return nvmlDeviceGetPciInfo_v3(device, out);
+NVML_EXPORT int nvmlDeviceGetPciInfo_v2(void* device, PciInfoV2* out) {
+  PciInfo full{};
+  if (int code = nvmlDeviceGetPciInfo_v3(device, out ? &full : nullptr)) return code;
+  *out = PciInfoV2{{}, full.domain, full.bus, full.device, full.pci_device_id, full.pci_subsystem_id, {}};
+  memcpy(out->bus_id, full.bus_id_legacy, sizeof out->bus_id);
+  return kSuccess;
 }
-NVML_EXPORT int nvmlDeviceGetPciInfo_v2(void* device, PciInfo* out) {
-  return nvmlDeviceGetPciInfo_v3(device, out);
+NVML_EXPORT int nvmlDeviceGetPciInfo(void* device, PciInfoV2* out) {
+  return nvmlDeviceGetPciInfo_v2(device, out);
 }
 
 NVML_EXPORT int nvmlDeviceGetPciInfoExt(void* device, PciInfoExt* out) {
@@ -257,7 +261,10 @@ NVML_EXPORT int nvmlDeviceGetAddressingMode(void* device, AddressingMode* out) {
 NVML_EXPORT int nvmlDeviceGetNumaNodeId(void* device, unsigned* out) {
   NVML_BOARD(nvmlDeviceGetNumaNodeId, device);
   NVML_NEED(out);
-  return kNotSupported;  // a node of GPU memory; only boards with coherent memory have one
+  // A node of GPU memory; only boards with coherent memory have one.
+  if (gpu.board.memory_numa_node < 0) return kNotSupported;
+  *out = static_cast<unsigned>(gpu.board.memory_numa_node);
+  return kSuccess;
 }
 
 NVML_EXPORT int nvmlDeviceGetComputeMode(void* device, int* out) {
@@ -311,7 +318,7 @@ NVML_EXPORT int nvmlDeviceGetDisplayActive(void* device, int* out) {
 NVML_EXPORT int nvmlDeviceGetVirtualizationMode(void* device, int* out) {
   NVML_BOARD(nvmlDeviceGetVirtualizationMode, device);
   NVML_NEED(out);
-  *out = 0;  // bare metal
+  *out = state.vgpu_host ? 3 : 0;  // a vGPU host, or bare metal
   return kSuccess;
 }
 
@@ -325,7 +332,7 @@ NVML_EXPORT int nvmlDeviceGetMultiGpuBoard(void* device, unsigned* out) {
 NVML_EXPORT int nvmlDeviceGetMemoryBusWidth(void* device, unsigned* out) {
   NVML_BOARD(nvmlDeviceGetMemoryBusWidth, device);
   NVML_NEED(out);
-  *out = gpu.board.has_memory_temp ? 5120 : 192;  // stacked memory or GDDR6
+  *out = gpu.board.memory_bus_bits;
   return kSuccess;
 }
 
@@ -347,14 +354,14 @@ NVML_EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(void* device, GridFeature
   *out = GridFeatures{};
   return kSuccess;
 }
-NVML_EXPORT int nvmlDeviceGetGridLicensableFeatures_v3(void* device, GridFeatures* out) {
-  return nvmlDeviceGetGridLicensableFeatures_v4(device, out);
-}
-
-NVML_EXPORT int nvmlDeviceGetCpuAffinity(void* device, unsigned size, unsigned long* set) {
-  NVML_BOARD(nvmlDeviceGetCpuAffinity, device);
-  if (!set || size == 0) return kInvalidArgument;
-  memset(set, 0, size * sizeof(unsigned long));
-  set[0] = ~0UL;
-  return kSuccess;
-}
+// Before _v4 a feature had fewer words; the two in front of the features are the same in all.
+#define NVML_OLDER_GRID_FEATURES(symbol)                                              \
+  NVML_EXPORT int symbol(void* device, GridFeatures* out) {                           \
+    GridFeatures full{};                                                              \
+    int code = nvmlDeviceGetGridLicensableFeatures_v4(device, out ? &full : nullptr); \
+    if (code == kSuccess) memcpy(out, &full, offsetof(GridFeatures, features));       \
+    return code;                                                                      \
+  }
+NVML_OLDER_GRID_FEATURES(nvmlDeviceGetGridLicensableFeatures)
+NVML_OLDER_GRID_FEATURES(nvmlDeviceGetGridLicensableFeatures_v2)
+NVML_OLDER_GRID_FEATURES(nvmlDeviceGetGridLicensableFeatures_v3)

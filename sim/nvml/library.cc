@@ -208,6 +208,12 @@ int change(const std::function<int(State&)>& with) {
   return result == EIO ? kUnknown : result;
 }
 
+std::uint32_t version_of(const void* versioned) {
+  std::uint32_t version;
+  memcpy(&version, versioned, sizeof version);
+  return version;
+}
+
 int copy_text(char* out, std::uint32_t length, const char* text) {
   if (!out) return kInvalidArgument;
   std::size_t need = strlen(text) + 1;

@@ -69,6 +69,14 @@ Sensors sensors_of(const State& state, std::uint32_t gpu);
 // Changes the state; an errno becomes a NVML code.
 int change(const std::function<int(State&)>& with);
 
+// What every call on a board answers that cannot be used: lost, or in need of a reset.
+inline int unusable(const Gpu& gpu) {
+  return gpu.live.lost == 2 ? kResetRequired : kGpuIsLost;
+}
+
+// The version word that a versioned struct begins with.
+std::uint32_t version_of(const void* versioned);
+
 int copy_text(char* out, std::uint32_t length, const char* text);
 
 }  // namespace gpuop::sim::nvml
@@ -87,7 +95,7 @@ int copy_text(char* out, std::uint32_t length, const char* text);
   if (entity->kind == ::gpuop::sim::nvml::Kind::kMig) return ::gpuop::sim::nvml::kNotSupported; \
   [[maybe_unused]] const std::uint32_t index = entity->gpu;                                     \
   [[maybe_unused]] const ::gpuop::sim::Gpu& gpu = state.gpus[index];                            \
-  if (gpu.live.lost) return ::gpuop::sim::nvml::kGpuIsLost
+  if (gpu.live.lost) return ::gpuop::sim::nvml::unusable(gpu)
 
 // … of a function on a board or a MIG device: also `entity`.
 #define NVML_DEVICE(symbol, handle)                                                        \
@@ -96,7 +104,7 @@ int copy_text(char* out, std::uint32_t length, const char* text);
   if (!entity) return ::gpuop::sim::nvml::kInvalidArgument;                                \
   [[maybe_unused]] const std::uint32_t index = entity->gpu;                                \
   [[maybe_unused]] const ::gpuop::sim::Gpu& gpu = state.gpus[index];                       \
-  if (gpu.live.lost) return ::gpuop::sim::nvml::kGpuIsLost
+  if (gpu.live.lost) return ::gpuop::sim::nvml::unusable(gpu)
 
 // … of a function that answers what the driver knows without the board: also when it is lost.
 #define NVML_KNOWN(symbol, handle)                                                         \
@@ -105,6 +113,31 @@ int copy_text(char* out, std::uint32_t length, const char* text);
   if (!entity) return ::gpuop::sim::nvml::kInvalidArgument;                                \
   [[maybe_unused]] const std::uint32_t index = entity->gpu;                                \
   [[maybe_unused]] const ::gpuop::sim::Gpu& gpu = state.gpus[index]
+
+// … of a function on a GPU or compute instance: `entity`, `gpu`, `index`, `gi`, `row` (its profile).
+#define NVML_INSTANCE(symbol, handle, wanted)                                                        \
+  NVML_ENTER(symbol);                                                                                \
+  const ::gpuop::sim::nvml::Entity* entity = ::gpuop::sim::nvml::instance_of(state, handle, wanted); \
+  if (!entity) return ::gpuop::sim::nvml::kInvalidArgument;                                          \
+  [[maybe_unused]] const std::uint32_t index = entity->gpu;                                          \
+  const ::gpuop::sim::Gpu& gpu = state.gpus[index];                                                  \
+  if (gpu.live.lost) return ::gpuop::sim::nvml::unusable(gpu);                                       \
+  [[maybe_unused]] const ::gpuop::sim::GpuInstance& gi = gpu.live.gis[entity->gi];                   \
+  [[maybe_unused]] const ::gpuop::sim::GiProfile* row =                                              \
+      ::gpuop::sim::find_gi_profile(gpu.board, gi.profile);                                          \
+  if (!row) return ::gpuop::sim::nvml::kUnknown
+
+// A function that these boards do not have: NOT_SUPPORTED, once its handle is good.
+#define NVML_ABSENT_ON_DEVICE(symbol)         \
+  NVML_EXPORT int symbol(void* device) {      \
+    NVML_DEVICE(symbol, device);              \
+    return ::gpuop::sim::nvml::kNotSupported; \
+  }
+#define NVML_ABSENT(symbol)                   \
+  NVML_EXPORT int symbol() {                  \
+    NVML_ENTER(symbol);                       \
+    return ::gpuop::sim::nvml::kNotSupported; \
+  }
 
 #define NVML_NEED(pointer) \
   if (!(pointer)) return ::gpuop::sim::nvml::kInvalidArgument

@@ -1,6 +1,4 @@
-// Memory and the processes that use it.
-#include <string.h>
-
+// Memory of boards and MIG devices.
 #include <algorithm>
 
 #include "sim/nvml/library.h"
@@ -63,57 +61,5 @@ NVML_EXPORT int nvmlDeviceGetBAR1MemoryInfo(void* device, Bar1Memory* out) {
   NVML_NEED(out);
   std::uint64_t used = (std::uint64_t{1} << 20) * (1 + contexts_of(index).size() * 2);
   *out = Bar1Memory{gpu.board.bar1_bytes, gpu.board.bar1_bytes - used, used};
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, ProcessInfo* out) {
-  NVML_DEVICE(nvmlDeviceGetComputeRunningProcesses_v3, device);
-  NVML_NEED(count);
-  std::vector<Context> contexts;
-  if (entity->kind == Kind::kGpu) {
-    contexts = contexts_of(index);
-  } else {
-    const GpuInstance& gi = gpu.live.gis[entity->gi];
-    contexts = contexts_of(index, static_cast<int>(gi.id), static_cast<int>(gi.cis[entity->ci].id));
-  }
-  // One line a process: its contexts on this board together.
-  std::vector<ProcessInfo> list;
-  for (const Context& c : contexts) {
-    std::uint32_t gi = c.gi == 15 ? kNone : c.gi, ci = c.ci == 15 ? kNone : c.ci;
-    auto same = std::find_if(list.begin(), list.end(), [&](const ProcessInfo& p) {
-      return c.pid && p.pid == static_cast<std::uint32_t>(c.pid) && p.gi == gi && p.ci == ci;
-    });
-    if (same != list.end())
-      same->memory += c.memory_mib << 20;
-    else
-      list.push_back(ProcessInfo{static_cast<std::uint32_t>(c.pid), c.memory_mib << 20, gi, ci});
-  }
-  unsigned room = *count;
-  *count = static_cast<unsigned>(list.size());
-  if (list.size() > room) return kInsufficientSize;
-  if (!list.empty()) {
-    NVML_NEED(out);
-    std::copy(list.begin(), list.end(), out);
-  }
-  return kSuccess;
-}
-NVML_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void* device, unsigned* count, ProcessInfo* out) {
-  return nvmlDeviceGetComputeRunningProcesses_v3(device, count, out);
-}
-NVML_EXPORT int nvmlDeviceGetComputeRunningProcesses(void* device, unsigned* count, ProcessInfo* out) {
-  return nvmlDeviceGetComputeRunningProcesses_v3(device, count, out);
-}
-
-NVML_EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(void* device, unsigned* count, ProcessInfo*) {
-  NVML_DEVICE(nvmlDeviceGetGraphicsRunningProcesses_v3, device);
-  NVML_NEED(count);
-  *count = 0;
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(void* device, unsigned* count, ProcessInfo*) {
-  NVML_DEVICE(nvmlDeviceGetMPSComputeRunningProcesses_v3, device);
-  NVML_NEED(count);
-  *count = 0;
   return kSuccess;
 }

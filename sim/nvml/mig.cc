@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/nvml/library.h"
+#include "sim/state/capabilities.h"
 #include "sim/state/reset.h"
 
 using namespace gpuop::sim;        // NOLINT: the file defines C symbols only
@@ -18,8 +19,17 @@ bool any_instance(const Live& live) {
 }
 
 GiProfileInfo gi_info(const GiProfile& p) {
-  return GiProfileInfo{p.id,       0,          p.slices, p.instances, p.multiprocessors, p.copy_engines,
-                       p.decoders, p.encoders, p.jpegs,  p.ofas,      p.memory_mib};
+  return GiProfileInfo{p.id,
+                       p.capabilities & kMigPeerToPeer,
+                       p.slices,
+                       p.instances,
+                       p.multiprocessors,
+                       p.copy_engines,
+                       p.decoders,
+                       p.encoders,
+                       p.jpegs,
+                       p.ofas,
+                       p.memory_mib};
 }
 
 CiProfileInfo ci_info(const GiProfile& gi, std::uint32_t profile) {
@@ -42,6 +52,14 @@ void profile_name(char (&out)[96], const GiProfile& gi, std::uint32_t ci_slices)
     snprintf(out, sizeof out, "MIG %uc.%s", ci_slices, gi.name);
 }
 
+// A change of instances: the kernel's files follow it.
+int change_instances(const std::function<int(State&)>& with) {
+  int code = change(with);
+  const State* now = code == kSuccess ? library().file.read() : nullptr;
+  if (now) publish_capabilities(*now);
+  return code;
+}
+
 // Fills an array that may be a size query: `out` nullptr or too small answers the number.
 template <class Fill>
 int fill(void** out, unsigned* count, unsigned have, Fill each) {
@@ -53,17 +71,6 @@ int fill(void** out, unsigned* count, unsigned have, Fill each) {
 }
 
 }  // namespace
-
-#define NVML_INSTANCE(symbol, handle, wanted)                                     \
-  NVML_ENTER(symbol);                                                             \
-  const Entity* entity = instance_of(state, handle, wanted);                      \
-  if (!entity) return kInvalidArgument;                                           \
-  const std::uint32_t index = entity->gpu;                                        \
-  const Gpu& gpu = state.gpus[index];                                             \
-  if (gpu.live.lost) return kGpuIsLost;                                           \
-  [[maybe_unused]] const GpuInstance& gi = gpu.live.gis[entity->gi];              \
-  [[maybe_unused]] const GiProfile* row = find_gi_profile(gpu.board, gi.profile); \
-  if (!row) return kUnknown
 
 NVML_EXPORT int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
   NVML_BOARD(nvmlDeviceGetMigMode, device);
@@ -98,14 +105,15 @@ NVML_EXPORT int nvmlDeviceSetMigMode(void* device, unsigned mode, int* activatio
 NVML_EXPORT int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned* out) {
   NVML_BOARD(nvmlDeviceGetMaxMigDeviceCount, device);
   NVML_NEED(out);
-  *out = gpu.board.mig_capable ? gpu.board.mig_slices : 0;
+  *out = gpu.board.mig_capable && gpu.live.mig_current ? gpu.board.mig_slices : 0;
   return kSuccess;
 }
 
 NVML_EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned wanted, void** out) {
   NVML_BOARD(nvmlDeviceGetMigDeviceHandleByIndex, device);
   NVML_NEED(out);
-  if (!gpu.board.mig_capable || !gpu.live.mig_current) return kNotSupported;
+  if (!gpu.board.mig_capable) return kNotSupported;
+  if (!gpu.live.mig_current) return kNotFound;  // a hole to enumerators, as on hardware
   if (wanted >= gpu.board.mig_slices) return kInvalidArgument;
   unsigned at = 0;
   for (int i = 0; i < kMaxGis; ++i) {
@@ -170,8 +178,11 @@ NVML_EXPORT int nvmlDeviceGetAttributes_v2(void* device, DeviceAttributes* out) 
                           row->memory_mib};
   return kSuccess;
 }
-NVML_EXPORT int nvmlDeviceGetAttributes(void* device, DeviceAttributes* out) {
-  return nvmlDeviceGetAttributes_v2(device, out);
+NVML_EXPORT int nvmlDeviceGetAttributes(void* device, DeviceAttributesV1* out) {
+  DeviceAttributes full{};
+  if (int code = nvmlDeviceGetAttributes_v2(device, out ? &full : nullptr)) return code;
+  memcpy(out, &full, sizeof *out);  // the first fields are the same
+  return kSuccess;
 }
 
 NVML_EXPORT int nvmlDeviceGetGpuInstanceProfileInfo(void* device, unsigned profile, GiProfileInfo* out) {
@@ -192,13 +203,12 @@ NVML_EXPORT int nvmlDeviceGetGpuInstanceProfileInfoV(void* device, unsigned prof
   if (!gpu.board.mig_capable) return kNotSupported;
   const GiProfile* row = find_gi_profile(gpu.board, profile);
   if (!row) return kNotSupported;
-  std::uint32_t version;
-  memcpy(&version, out, sizeof version);
+  std::uint32_t version = version_of(out);
   if (version == version_word(sizeof(GiProfileInfoV2), 2)) {
     auto* v = static_cast<GiProfileInfoV2*>(out);
     *v = GiProfileInfoV2{version,
                          row->id,
-                         0,
+                         row->capabilities & kMigPeerToPeer,
                          row->slices,
                          row->instances,
                          row->multiprocessors,
@@ -214,19 +224,10 @@ NVML_EXPORT int nvmlDeviceGetGpuInstanceProfileInfoV(void* device, unsigned prof
   }
   if (version != version_word(sizeof(GiProfileInfoV3), 3)) return kArgumentVersionMismatch;
   auto* v = static_cast<GiProfileInfoV3*>(out);
-  *v = GiProfileInfoV3{version,
-                       row->id,
-                       row->slices,
-                       row->instances,
-                       row->multiprocessors,
-                       row->copy_engines,
-                       row->decoders,
-                       row->encoders,
-                       row->jpegs,
-                       row->ofas,
-                       row->memory_mib,
-                       {},
-                       0};
+  *v = GiProfileInfoV3{
+      version,          row->id,       row->slices, row->instances, row->multiprocessors, row->copy_engines,
+      row->decoders,    row->encoders, row->jpegs,  row->ofas,      row->memory_mib,      {},
+      row->capabilities};
   profile_name(v->name, *row, 0);
   return kSuccess;
 }
@@ -257,6 +258,11 @@ NVML_EXPORT int nvmlDeviceGetGpuInstancePossiblePlacements_v2(void* device, unsi
   return kSuccess;
 }
 
+NVML_EXPORT int nvmlDeviceGetGpuInstancePossiblePlacements(void* device, unsigned id, Placement* out,
+                                                           unsigned* count) {
+  return nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, id, out, count);
+}
+
 NVML_EXPORT int nvmlDeviceGetGpuInstanceRemainingCapacity(void* device, unsigned id, unsigned* out) {
   NVML_BOARD(nvmlDeviceGetGpuInstanceRemainingCapacity, device);
   NVML_NEED(out);
@@ -273,7 +279,7 @@ static int make_gi(void* device, unsigned id, std::uint32_t start, void** out, c
   NVML_NEED(out);
   if (!state.gpus[index].board.mig_capable || !state.gpus[index].live.mig_current) return kNotSupported;
   int made = -1;
-  int code = change([&](State& s) {
+  int code = change_instances([&](State& s) {
     if (int refused = create_gi(s.gpus[index], id, start, &made)) return refused;
     push_event(s, index, 0x100, 0, s.gpus[index].live.gis[made].id);
     return 0;
@@ -297,7 +303,7 @@ NVML_EXPORT int nvmlDeviceCreateGpuInstanceWithPlacement(void* device, unsigned 
 NVML_EXPORT int nvmlGpuInstanceDestroy(void* instance) {
   NVML_INSTANCE(nvmlGpuInstanceDestroy, instance, Kind::kGpuInstance);
   int slot = entity->gi;
-  return change([&](State& s) {
+  return change_instances([&](State& s) {
     std::uint32_t id = s.gpus[index].live.gis[slot].id;
     if (int refused = destroy_gi(s.gpus[index], slot)) return refused;
     push_event(s, index, 0x100, 0, id);
@@ -354,8 +360,7 @@ NVML_EXPORT int nvmlGpuInstanceGetComputeInstanceProfileInfoV(void* instance, un
   NVML_NEED(out);
   if (profile >= 9 || engine >= 1) return kInvalidArgument;
   if (ci_instances(*row, profile) == 0) return kNotSupported;
-  std::uint32_t version;
-  memcpy(&version, out, sizeof version);
+  std::uint32_t version = version_of(out);
   if (version == version_word(sizeof(CiProfileInfoV2), 2)) {
     auto* v = static_cast<CiProfileInfoV2*>(out);
     *v = CiProfileInfoV2{version, ci_info(*row, profile), {}};
@@ -364,7 +369,7 @@ NVML_EXPORT int nvmlGpuInstanceGetComputeInstanceProfileInfoV(void* instance, un
   }
   if (version != version_word(sizeof(CiProfileInfoV3), 3)) return kArgumentVersionMismatch;
   auto* v = static_cast<CiProfileInfoV3*>(out);
-  *v = CiProfileInfoV3{version, ci_info(*row, profile), {}, 0};
+  *v = CiProfileInfoV3{version, ci_info(*row, profile), {}, row->capabilities};
   profile_name(v->name, *row, ci_slices(profile));
   return kSuccess;
 }
@@ -382,7 +387,7 @@ static int make_ci(const Entity* entity, unsigned profile, std::uint32_t start, 
   NVML_NEED(out);
   const std::uint32_t index = entity->gpu;
   int slot = entity->gi, made = -1;
-  int code = change([&](State& s) {
+  int code = change_instances([&](State& s) {
     if (int refused = create_ci(s, index, slot, profile, start, &made)) return refused;
     const GpuInstance& gi = s.gpus[index].live.gis[slot];
     push_event(s, index, 0x100, 0, gi.id, gi.cis[made].id);
@@ -423,7 +428,7 @@ NVML_EXPORT int nvmlComputeInstanceDestroy(void* instance) {
   int gi_slot = entity->gi, ci_slot = entity->ci;
   if (!contexts_of(index, static_cast<int>(gi.id), static_cast<int>(gi.cis[ci_slot].id)).empty())
     return kInUse;
-  return change([&](State& s) {
+  return change_instances([&](State& s) {
     const GpuInstance& old = s.gpus[index].live.gis[gi_slot];
     std::uint32_t gi_number = old.id, ci_number = old.cis[ci_slot].id;
     if (int refused = destroy_ci(s.gpus[index], gi_slot, ci_slot)) return refused;
@@ -464,15 +469,18 @@ NVML_EXPORT int nvmlComputeInstanceGetInfo_v2(void* instance, CiInfo* out) {
   *out = CiInfo{gpu_handle(index), gi_handle(index, entity->gi), ci.id, ci.profile, {ci.start, ci.size}};
   return kSuccess;
 }
-NVML_EXPORT int nvmlComputeInstanceGetInfo(void* instance, CiInfo* out) {
-  return nvmlComputeInstanceGetInfo_v2(instance, out);
+NVML_EXPORT int nvmlComputeInstanceGetInfo(void* instance, CiInfoV1* out) {
+  CiInfo full{};
+  if (int code = nvmlComputeInstanceGetInfo_v2(instance, out ? &full : nullptr)) return code;
+  memcpy(out, &full, sizeof *out);  // the first fields are the same
+  return kSuccess;
 }
 
 // Not NVML's: the real nvidia-smi resets a board through the library's private table, ours through this.
 NVML_EXPORT int simDeviceReset(void* device) {
   NVML_BOARD(simDeviceReset, device);
   if (!contexts_of(index).empty()) return kInUse;
-  return change([&](State& s) {
+  return change_instances([&](State& s) {
     reset_board(s, index);
     return 0;
   });

@@ -1,4 +1,4 @@
-// Readings: utilisation, heat, power, clocks, PCIe, ECC (telemetry.md §3).
+// Readings: utilisation, heat, power, PCIe (telemetry.md §3).
 #include <algorithm>
 
 #include "sim/nvml/library.h"
@@ -158,68 +158,6 @@ NVML_EXPORT int nvmlDeviceSetPowerManagementLimit(void* device, unsigned limit) 
   });
 }
 
-namespace {
-// NVML_CLOCK_GRAPHICS 0, SM 1, MEM 2, VIDEO 3.
-int clock(int type, std::uint32_t sm, std::uint32_t mem, std::uint32_t video, unsigned* out) {
-  if (!out) return kInvalidArgument;
-  switch (type) {
-    case 0:
-    case 1:
-      *out = sm;
-      return kSuccess;
-    case 2:
-      *out = mem;
-      return kSuccess;
-    case 3:
-      *out = video;
-      return kSuccess;
-    default:
-      return kInvalidArgument;
-  }
-}
-}  // namespace
-
-NVML_EXPORT int nvmlDeviceGetClockInfo(void* device, int type, unsigned* out) {
-  NVML_BOARD(nvmlDeviceGetClockInfo, device);
-  Sensors s = sensors_of(state, index);
-  return clock(type, s.sm_clock, s.memory_clock, s.video_clock, out);
-}
-NVML_EXPORT int nvmlDeviceGetMaxClockInfo(void* device, int type, unsigned* out) {
-  NVML_BOARD(nvmlDeviceGetMaxClockInfo, device);
-  return clock(type, gpu.board.sm_clock_max, gpu.board.mem_clock_max, gpu.board.video_clock_max, out);
-}
-NVML_EXPORT int nvmlDeviceGetApplicationsClock(void* device, int type, unsigned* out) {
-  NVML_BOARD(nvmlDeviceGetApplicationsClock, device);
-  return clock(type, gpu.board.sm_clock_max, gpu.board.mem_clock_max, gpu.board.video_clock_max, out);
-}
-NVML_EXPORT int nvmlDeviceGetDefaultApplicationsClock(void* device, int type, unsigned* out) {
-  NVML_BOARD(nvmlDeviceGetDefaultApplicationsClock, device);
-  return clock(type, gpu.board.sm_clock_max, gpu.board.mem_clock_max, gpu.board.video_clock_max, out);
-}
-
-NVML_EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* out) {
-  NVML_BOARD(nvmlDeviceGetCurrentClocksEventReasons, device);
-  NVML_NEED(out);
-  *out = sensors_of(state, index).clock_reasons;
-  return kSuccess;
-}
-NVML_EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* out) {
-  return nvmlDeviceGetCurrentClocksEventReasons(device, out);
-}
-NVML_EXPORT int nvmlDeviceGetSupportedClocksEventReasons(void* device, unsigned long long* out) {
-  NVML_BOARD(nvmlDeviceGetSupportedClocksEventReasons, device);
-  NVML_NEED(out);
-  *out = 0x1FF;
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetPerformanceState(void* device, int* out) {
-  NVML_BOARD(nvmlDeviceGetPerformanceState, device);
-  NVML_NEED(out);
-  *out = static_cast<int>(sensors_of(state, index).pstate);
-  return kSuccess;
-}
-
 NVML_EXPORT int nvmlDeviceGetPcieReplayCounter(void* device, unsigned* out) {
   NVML_BOARD(nvmlDeviceGetPcieReplayCounter, device);
   NVML_NEED(out);
@@ -245,81 +183,3 @@ PCIE_CONSTANT(nvmlDeviceGetGpuMaxPcieLinkGeneration, gpu.board.pcie_gen)
 PCIE_CONSTANT(nvmlDeviceGetCurrPcieLinkGeneration, gpu.board.pcie_gen)
 PCIE_CONSTANT(nvmlDeviceGetMaxPcieLinkWidth, gpu.board.pcie_width)
 PCIE_CONSTANT(nvmlDeviceGetCurrPcieLinkWidth, gpu.board.pcie_width)
-
-NVML_EXPORT int nvmlDeviceGetEccMode(void* device, int* current, int* pending) {
-  NVML_BOARD(nvmlDeviceGetEccMode, device);
-  if (!current || !pending) return kInvalidArgument;
-  if (!gpu.board.ecc_supported) return kNotSupported;
-  *current = static_cast<int>(gpu.live.ecc_current);
-  *pending = static_cast<int>(gpu.live.ecc_pending);
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetDefaultEccMode(void* device, int* out) {
-  NVML_BOARD(nvmlDeviceGetDefaultEccMode, device);
-  NVML_NEED(out);
-  if (!gpu.board.ecc_supported) return kNotSupported;
-  *out = 1;
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetTotalEccErrors(void* device, int error, int counter, unsigned long long* out) {
-  NVML_BOARD(nvmlDeviceGetTotalEccErrors, device);
-  if (!out || error < 0 || error > 1 || counter < 0 || counter > 1) return kInvalidArgument;
-  if (!gpu.board.ecc_supported || !gpu.live.ecc_current) return kNotSupported;
-  const Live& l = gpu.live;
-  *out = error == 0 ? (counter == 0 ? l.ecc_sbe_volatile : l.ecc_sbe_aggregate)
-                    : (counter == 0 ? l.ecc_dbe_volatile : l.ecc_dbe_aggregate);
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetMemoryErrorCounter(void* device, int error, int counter, int location,
-                                                unsigned long long* out) {
-  NVML_BOARD(nvmlDeviceGetMemoryErrorCounter, device);
-  if (!out || error < 0 || error > 1 || counter < 0 || counter > 1) return kInvalidArgument;
-  if (!gpu.board.ecc_supported || !gpu.live.ecc_current) return kNotSupported;
-  const Live& l = gpu.live;
-  switch (location) {
-    case 2:  // device memory (DRAM): where the injected errors are
-      *out = error == 0 ? (counter == 0 ? l.ecc_sbe_volatile : l.ecc_sbe_aggregate)
-                        : (counter == 0 ? l.ecc_dbe_volatile : l.ecc_dbe_aggregate);
-      return kSuccess;
-    case 7:
-      *out = 0;
-      return kSuccess;  // SRAM
-    default:
-      return location < 0 || location > 8 ? kInvalidArgument : kNotSupported;
-  }
-}
-
-NVML_EXPORT int nvmlDeviceGetRetiredPages(void* device, int cause, unsigned* count, unsigned long long*) {
-  NVML_BOARD(nvmlDeviceGetRetiredPages, device);
-  NVML_NEED(count);
-  if (cause < 0 || cause > 1) return kInvalidArgument;
-  if (!gpu.board.retired_pages_supported) return kNotSupported;
-  unsigned have = cause == 0 ? gpu.live.retired_sbe : gpu.live.retired_dbe, room = *count;
-  *count = have;
-  return have > room ? kInsufficientSize : kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected,
-                                          unsigned* pending, unsigned* failed) {
-  NVML_BOARD(nvmlDeviceGetRemappedRows, device);
-  if (!corrected || !uncorrected || !pending || !failed) return kInvalidArgument;
-  if (!gpu.board.row_remap_supported) return kNotSupported;
-  *corrected = gpu.live.remapped_correctable;
-  *uncorrected = gpu.live.remapped_uncorrectable;
-  *pending = gpu.live.remap_pending;
-  *failed = gpu.live.remap_failed;
-  return kSuccess;
-}
-
-NVML_EXPORT int nvmlDeviceGetRowRemapperHistogram(void* device, RowRemapperHistogram* out) {
-  NVML_BOARD(nvmlDeviceGetRowRemapperHistogram, device);
-  NVML_NEED(out);
-  if (!gpu.board.row_remap_supported) return kNotSupported;
-  std::uint32_t banks = 640, touched = gpu.live.remapped_correctable + gpu.live.remapped_uncorrectable;
-  touched = std::min(touched, banks);
-  *out = RowRemapperHistogram{banks - touched, touched, 0, 0, 0};
-  return kSuccess;
-}

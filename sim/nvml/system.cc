@@ -153,12 +153,6 @@ NVML_EXPORT int nvmlSystemGetProcessName(unsigned pid, char* out, unsigned lengt
   return n ? kSuccess : kNotFound;
 }
 
-NVML_EXPORT int nvmlSystemGetConfComputeState(void* out) {
-  NVML_ENTER(nvmlSystemGetConfComputeState);
-  NVML_NEED(out);
-  return kNotSupported;
-}
-
 NVML_EXPORT int nvmlUnitGetCount(unsigned* out) {
   NVML_ENTER(nvmlUnitGetCount);
   NVML_NEED(out);

@@ -13,64 +13,94 @@ using namespace gpuop::sim::smi;  // NOLINT
 namespace {
 
 struct Options {
-  bool list = false, query = false, help = false, version = false;
-  std::string fields, format, id;
-  bool query_help = false, reset = false;
-  std::string mig, persistence, compute;
+  bool list = false, query = false, xml = false, help = false, version = false, query_help = false;
+  bool reset = false;
+  std::string fields, apps, format, id, display;
+  std::string mig, persistence, compute, ecc, power_limit, lock_gpu_clocks, app_clocks;
+  bool reset_gpu_clocks = false, reset_app_clocks = false;
+
+  bool sets() const {
+    return !mig.empty() || !persistence.empty() || !compute.empty() || !ecc.empty() || !power_limit.empty() ||
+           !lock_gpu_clocks.empty() || !app_clocks.empty() || reset_gpu_clocks || reset_app_clocks;
+  }
 };
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> out;
-  std::size_t from = 0;
-  while (from <= text.size()) {
-    std::size_t to = text.find(',', from);
-    if (to == std::string::npos) to = text.size();
-    std::string item = text.substr(from, to - from);
-    while (!item.empty() && item.front() == ' ') item.erase(0, 1);
-    while (!item.empty() && item.back() == ' ') item.pop_back();
-    if (!item.empty()) out.push_back(item);
-    from = to + 1;
-  }
-  return out;
-}
+struct Flag {
+  const char *brief, *full;
+  bool Options::* set;
+};
+constexpr Flag kFlags[] = {
+    {"-h", "--help", &Options::help},
+    {"", "--version", &Options::version},
+    {"-L", "--list-gpus", &Options::list},
+    {"-q", "--query", &Options::query},
+    {"-x", "--xml-format", &Options::xml},
+    {"", "--help-query-gpu", &Options::query_help},
+    {"-r", "--gpu-reset", &Options::reset},
+    {"-rgc", "--reset-gpu-clocks", &Options::reset_gpu_clocks},
+    {"-rac", "--reset-applications-clocks", &Options::reset_app_clocks},
+};
+struct Valued {
+  const char *brief, *full;
+  std::string Options::* set;
+};
+const Valued kValued[] = {
+    {"-i", "--id", &Options::id},
+    {"-d", "--display", &Options::display},
+    {"", "--query-gpu", &Options::fields},
+    {"", "--query-compute-apps", &Options::apps},
+    {"", "--format", &Options::format},
+    {"-mig", "--multi-instance-gpu", &Options::mig},
+    {"-pm", "--persistence-mode", &Options::persistence},
+    {"-c", "--compute-mode", &Options::compute},
+    {"-e", "--ecc-config", &Options::ecc},
+    {"-pl", "--power-limit", &Options::power_limit},
+    {"-lgc", "--lock-gpu-clocks", &Options::lock_gpu_clocks},
+    {"-ac", "--applications-clocks", &Options::app_clocks},
+};
 
 // 0: go on; else the exit code (2: bad argument, as the real one).
+int refuse(const char* word) {
+  printf("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n");
+  fprintf(stderr, "nvidia-smi: unknown option '%s'\n", word);
+  return 2;
+}
+
+const Flag* find_flag(const std::string& name) {
+  for (const Flag& f : kFlags) {
+    if (name == f.brief || name == f.full) return &f;
+  }
+  return nullptr;
+}
+const Valued* find_valued(const std::string& name) {
+  for (const Valued& v : kValued) {
+    if (name == v.brief || name == v.full) return &v;
+  }
+  return nullptr;
+}
+
 int parse(int argc, char** argv, Options& o) {
   for (int i = 1; i < argc; ++i) {
-    std::string a = argv[i], value;
-    std::size_t equals = a.find('=');
-    if (a.starts_with("--") && equals != std::string::npos) {
-      value = a.substr(equals + 1);
-      a = a.substr(0, equals);
+    std::string name = argv[i], value;
+    std::size_t equals = name.find('=');
+    if (name.starts_with("-") && equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name = name.substr(0, equals);
     }
-    auto take = [&] {
-      if (value.empty() && i + 1 < argc) value = argv[++i];
-      return value;
-    };
-    if (a == "-h" || a == "--help")
-      o.help = true;
-    else if (a == "--version")
-      o.version = true;
-    else if (a == "-L" || a == "--list-gpus")
-      o.list = true;
-    else if (a == "-q" || a == "--query")
-      o.query = true;
-    else if (a == "-i" || a == "--id")
-      o.id = take();
-    else if (a == "--query-gpu")
-      o.fields = take();
-    else if (a == "--format")
-      o.format = take();
-    else if (a == "--help-query-gpu")
-      o.query_help = true;
-    else {
-      printf("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n");
-      fprintf(stderr, "nvidia-smi: unknown option '%s'\n", argv[i]);
-      return 2;
+    if (const Flag* f = find_flag(name)) {
+      o.*(f->set) = true;
+      continue;
     }
+    const Valued* v = find_valued(name);
+    if (!v) return refuse(argv[i]);
+    if (value.empty() && i + 1 < argc) value = argv[++i];
+    if (value.empty()) return refuse(argv[i]);
+    o.*(v->set) = value;
   }
-  if (!o.fields.empty() && o.format.find("csv") == std::string::npos) {
-    printf("\"--query-gpu=\" requires \"--format=csv\".\n");
+  for (const std::string* fields : {&o.fields, &o.apps}) {
+    if (fields->empty() || o.format.find("csv") != std::string::npos) continue;
+    printf("\"%s=\" requires \"--format=csv\".\n",
+           fields == &o.fields ? "--query-gpu" : "--query-compute-apps");
     return 2;
   }
   return 0;
@@ -84,49 +114,29 @@ void print_help() {
       "          --version             Print version information and exit.\n"
       "    -L,   --list-gpus           Display a list of GPUs connected to the system.\n"
       "    -q,   --query               Display GPU information.\n"
+      "    -d,   --display=            Sections of -q to display, comma-separated.\n"
+      "    -x,   --xml-format          -q as XML.\n"
       "    -i,   --id=                 Target a specific GPU (index, UUID or bus id).\n"
       "          --query-gpu=          Fields to print, comma-separated; see --help-query-gpu.\n"
-      "          --format=             csv[,noheader][,nounits]");
-}
-
-int select_devices(Nvml& n, const std::string& id, std::vector<Device>& devices) {
-  unsigned count = 0;
-  if (int code = n.call("nvmlDeviceGetCount_v2", &count)) return code;
-  std::vector<std::string> wanted = split(id);
-  if (wanted.empty()) {
-    for (unsigned i = 0; i < count; ++i) wanted.push_back(std::to_string(i));
-  }
-  for (const auto& w : wanted) {
-    Device d = nullptr;
-    int code;
-    if (w.find_first_not_of("0123456789") == std::string::npos) {
-      code =
-          n.call("nvmlDeviceGetHandleByIndex_v2", static_cast<unsigned>(strtoul(w.c_str(), nullptr, 10)), &d);
-    } else if (w.find(':') != std::string::npos) {
-      code = n.call("nvmlDeviceGetHandleByPciBusId_v2", w.c_str(), &d);
-    } else {
-      code = n.call("nvmlDeviceGetHandleByUUID", w.c_str(), &d);
-    }
-    if (code == 0) {
-      devices.push_back(d);
-      continue;
-    }
-    printf("Unable to determine the device handle for GPU%s: %s\n", w.c_str(), n.error(code));
-    return code;
-  }
-  return 0;
+      "          --query-compute-apps= Fields of running processes: pid, process_name, used_memory, "
+      "gpu_uuid, …\n"
+      "          --format=             csv[,noheader][,nounits]\n"
+      "    -pm,  --persistence-mode=   0 or 1.\n"
+      "    -c,   --compute-mode=       0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.\n"
+      "    -e,   --ecc-config=         0 or 1, after the next reset.\n"
+      "    -pl,  --power-limit=        Watts.\n"
+      "    -lgc, --lock-gpu-clocks=    LOW,HIGH in MHz; -rgc lets go.\n"
+      "    -ac,  --applications-clocks= MEMORY,GRAPHICS in MHz; -rac for the default.\n"
+      "    -mig, --multi-instance-gpu= 0 or 1.\n"
+      "    -r,   --gpu-reset           Reset the GPUs of -i.\n\n"
+      "nvidia-smi mig|topo|nvlink      GPU and compute instances; how GPUs are connected.");
 }
 
 int list(Nvml& n, const std::vector<Device>& devices) {
   for (Device d : devices) {
-    unsigned index = 0, instances = 0;
-    n.call("nvmlDeviceGetIndex", d, &index);
-    printf("GPU %u: %s (UUID: %s)\n", index, n.text("nvmlDeviceGetName", d).c_str(),
-           n.text("nvmlDeviceGetUUID", d).c_str());
-    n.call("nvmlDeviceGetMaxMigDeviceCount", d, &instances);
-    for (unsigned m = 0; m < instances; ++m) {
-      Device mig = nullptr;
-      if (n.call("nvmlDeviceGetMigDeviceHandleByIndex", d, m, &mig)) continue;
+    printf("GPU %u: %s (UUID: %s)\n", n.number("nvmlDeviceGetIndex", d),
+           n.text("nvmlDeviceGetName", d).c_str(), n.text("nvmlDeviceGetUUID", d).c_str());
+    for (const auto& [m, mig] : mig_devices(n, d)) {
       std::string name = n.text<160>("nvmlDeviceGetName", mig);
       std::size_t at = name.rfind("MIG ");
       printf("  MIG %-16s Device %2u: (UUID: %s)\n",
@@ -163,12 +173,6 @@ int query(Nvml& n, const Options& o, const std::vector<Device>& devices) {
   return 0;
 }
 
-std::string bus_of(Nvml& n, Device d) {
-  std::string out;
-  query_field(n, "pci.bus_id", d, true, &out);
-  return out;
-}
-
 int reset(Nvml& n, const std::vector<Device>& devices) {
   int worst = 0;
   for (Device d : devices) {
@@ -183,35 +187,94 @@ int reset(Nvml& n, const std::vector<Device>& devices) {
   return worst;
 }
 
-// -mig, -pm and -c. Each board is told, and each refusal said.
+// What one of the setting options does to one board: a code, and the text for when it went well.
+struct Setting {
+  const char* what;
+  int code;
+  std::string done;
+};
+
+Setting set_mig(Nvml& n, Device d, const std::string& mode) {
+  int activation = 0;
+  int code = n.call("nvmlDeviceSetMigMode", d, mode == "1" ? 1u : 0u, &activation);
+  return {"MIG mode", code,
+          std::string(mode == "1" ? "Enabled" : "Disabled") + " MIG Mode for GPU " + bus_of(n, d)};
+}
+
+void warn_pending(Nvml& n, Device d) {
+  unsigned current = 0, pending = 0;
+  if (n.call("nvmlDeviceGetMigMode", d, &current, &pending) || current == pending) return;
+  printf(
+      "Warning: MIG mode is in pending %s state for GPU %s: reset the GPU or reboot to make it effective.\n",
+      pending ? "enable" : "disable", bus_of(n, d).c_str());
+}
+
+bool pair_of(const std::string& text, unsigned& a, unsigned& b) {
+  auto words = split(text);
+  if (words.empty() || words.size() > 2) return false;
+  a = static_cast<unsigned>(strtoul(words[0].c_str(), nullptr, 10));
+  b = words.size() == 2 ? static_cast<unsigned>(strtoul(words[1].c_str(), nullptr, 10)) : a;
+  return true;
+}
+
+std::vector<Setting> apply(Nvml& n, const Options& o, Device d) {
+  std::vector<Setting> out;
+  std::string bus = bus_of(n, d);
+  auto done = [&](const std::string& what) { return what + " for GPU " + bus + "."; };
+  if (!o.mig.empty()) out.push_back(set_mig(n, d, o.mig));
+  if (!o.persistence.empty()) {
+    int on = o.persistence == "1";
+    out.push_back({"persistence mode", n.call("nvmlDeviceSetPersistenceMode", d, on),
+                   std::string(on ? "Enabled" : "Disabled") + " persistence mode for GPU " + bus + "."});
+  }
+  if (!o.compute.empty()) {
+    out.push_back({"compute mode", n.call("nvmlDeviceSetComputeMode", d, atoi(o.compute.c_str())),
+                   done("Set compute mode to " + o.compute)});
+  }
+  if (!o.ecc.empty()) {
+    int on = o.ecc == "1";
+    out.push_back({"ECC mode", n.call("nvmlDeviceSetEccMode", d, on),
+                   std::string(on ? "Enabled" : "Disabled") + " ECC support for GPU " + bus +
+                       " after the next reset."});
+  }
+  if (!o.power_limit.empty()) {
+    auto mw = static_cast<unsigned>(strtod(o.power_limit.c_str(), nullptr) * 1000);
+    out.push_back({"power limit", n.call("nvmlDeviceSetPowerManagementLimit", d, mw),
+                   done("Power limit set to " + o.power_limit + " W")});
+  }
+  unsigned a = 0, b = 0;
+  if (pair_of(o.lock_gpu_clocks, a, b)) {
+    out.push_back({"GPU clocks", n.call("nvmlDeviceSetGpuLockedClocks", d, a, b),
+                   done("GPU clocks set to \"(gpuClkMin " + std::to_string(a) + ", gpuClkMax " +
+                        std::to_string(b) + ")\"")});
+  }
+  if (o.reset_gpu_clocks)
+    out.push_back({"GPU clocks", n.call("nvmlDeviceResetGpuLockedClocks", d), done("GPU clocks reset")});
+  if (pair_of(o.app_clocks, a, b)) {
+    out.push_back({"applications clocks", n.call("nvmlDeviceSetApplicationsClocks", d, a, b),
+                   done("Applications clocks set to \"(MEM " + std::to_string(a) + ", SM " +
+                        std::to_string(b) + ")\"")});
+  }
+  if (o.reset_app_clocks) {
+    out.push_back({"applications clocks", n.call("nvmlDeviceResetApplicationsClocks", d),
+                   done("Applications clocks reset to default")});
+  }
+  return out;
+}
+
+// Each board is told, and each refusal said.
 int set_modes(Nvml& n, const Options& o, const std::vector<Device>& devices) {
   int worst = 0;
-  auto say = [&](Device d, const char* what, const std::string& value, int code) {
-    if (code == 0)
-      return (void)printf("%s set to %s for GPU %s.\n", what, value.c_str(), bus_of(n, d).c_str());
-    printf("Unable to set %s for GPU %s: %s\n", what, bus_of(n, d).c_str(), n.error(code));
-    worst = code;
-  };
   for (Device d : devices) {
-    if (!o.mig.empty()) {
-      int activation = 0;
-      int code = n.call("nvmlDeviceSetMigMode", d, o.mig == "1" ? 1u : 0u, &activation);
-      say(d, "MIG mode", o.mig, code);
-      std::string current, pending;
-      query_field(n, "mig.mode.current", d, true, &current);
-      query_field(n, "mig.mode.pending", d, true, &pending);
-      if (code == 0 && current != pending)
-        printf(
-            "Warning: MIG mode is in pending enable state for GPU %s: reset the GPU to make it effective.\n",
-            bus_of(n, d).c_str());
+    for (const Setting& s : apply(n, o, d)) {
+      if (s.code == 0) {
+        printf("%s\n", s.done.c_str());
+        continue;
+      }
+      printf("Unable to set %s for GPU %s: %s\n", s.what, bus_of(n, d).c_str(), n.error(s.code));
+      worst = s.code;
     }
-    if (!o.persistence.empty()) {
-      say(d, "Persistence mode", o.persistence,
-          n.call("nvmlDeviceSetPersistenceMode", d, o.persistence == "1" ? 1 : 0));
-    }
-    if (!o.compute.empty()) {
-      say(d, "Compute mode", o.compute, n.call("nvmlDeviceSetComputeMode", d, atoi(o.compute.c_str())));
-    }
+    if (!o.mig.empty()) warn_pending(n, d);
   }
   if (!worst) puts("All done.");
   return worst;
@@ -235,11 +298,70 @@ int no_driver(Nvml& n, int code) {
   return code == nvml::kUnknown ? 255 : code;
 }
 
+Versions versions_of(Nvml& n) {
+  Versions v;
+  char text[80] = {};
+  n.call("nvmlSystemGetNVMLVersion", static_cast<char*>(text), 80u);
+  const char* dot = strchr(text, '.');
+  v.library = dot ? dot + 1 : "?";
+  n.call("nvmlSystemGetCudaDriverVersion_v2", &v.cuda);
+  return v;
+}
+
+// Works with no driver loaded.
+void print_versions(const Versions& v) {
+  printf(
+      "NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : "
+      "%s\n",
+      v.library.c_str(), v.library.substr(0, v.library.find('.', v.library.find('.') + 1)).c_str(),
+      v.library.c_str(), v.cuda_text().c_str());
+}
+
+int run(Nvml& n, const Options& o, const Versions& versions) {
+  unsigned count = 0;
+  n.call("nvmlDeviceGetCount_v2", &count);
+  if (count == 0) {
+    printf("No devices were found\n");
+    return 6;
+  }
+  bool table = !o.list && !o.query && o.fields.empty() && o.apps.empty() && !o.reset && !o.sets();
+  if (table && o.id.empty()) {
+    print_table(n, versions, count);
+    return 0;
+  }
+  std::vector<Device> devices;
+  if (int code = select_devices(n, o.id, devices)) return code;
+  if (o.reset) return reset(n, devices);
+  if (o.sets()) return set_modes(n, o, devices);
+  if (o.list) return list(n, devices);
+  if (!o.fields.empty()) return query(n, o, devices);
+  if (!o.apps.empty()) return query_apps(n, o.apps, o.format, devices);
+  if (o.query) return print_details(n, versions, devices, o.display, o.xml);
+  print_table(n, versions, count);
+  return 0;
+}
+
+// nvidia-smi COMMAND …; -1 when the first word is none.
+int command(Nvml& n, int argc, char** argv) {
+  if (argc < 2) return -1;
+  std::string name = argv[1];
+  std::vector<std::string> words(argv + 2, argv + argc);
+  if (name == "mig") return mig_command(n, words);
+  if (name == "topo") return topo_command(n, words);
+  return name == "nvlink" ? nvlink_command(n, words) : -1;
+}
+
+bool is_command(int argc, char** argv) {
+  return argc > 1 &&
+         (strcmp(argv[1], "mig") == 0 || strcmp(argv[1], "topo") == 0 || strcmp(argv[1], "nvlink") == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options o;
-  if (int code = parse(argc, argv, o)) return code;
+  bool other = is_command(argc, argv);
+  if (int code = other ? 0 : parse(argc, argv, o)) return code;
   if (o.help) return print_help(), 0;
   if (o.query_help) return print_query_help(), 0;
   Nvml n;
@@ -252,58 +374,13 @@ int main(int argc, char** argv) {
         "libnvidia-ml.so to your system PATH.\n");
     return 12;
   }
-  char nvml_version[80] = {};
-  n.call("nvmlSystemGetNVMLVersion", static_cast<char*>(nvml_version), 80u);
-  const char* dot = strchr(nvml_version, '.');
-  std::string version = dot ? dot + 1 : "?";
-  if (o.version) {
-    // Works with no driver loaded.
-    int cuda = 0;
-    n.call("nvmlSystemGetCudaDriverVersion_v2", &cuda);
-    printf(
-        "NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : "
-        "%d.%d\n",
-        version.c_str(), version.substr(0, version.find('.', version.find('.') + 1)).c_str(), version.c_str(),
-        cuda / 1000, cuda % 1000 / 10);
-    return 0;
-  }
+  Versions versions = versions_of(n);
+  if (o.version) return print_versions(versions), 0;
   if (int code = n.call("nvmlInit_v2")) return no_driver(n, code);
   char driver[80] = {};
   n.call("nvmlSystemGetDriverVersion", static_cast<char*>(driver), 80u);
-  int cuda = 0;
-  n.call("nvmlSystemGetCudaDriverVersion_v2", &cuda);
-  int code = 0;
-  std::vector<Device> devices;
-  unsigned count = 0;
-  n.call("nvmlDeviceGetCount_v2", &count);
-  bool sets = !o.mig.empty() || !o.persistence.empty() || !o.compute.empty();
-  bool table = !o.list && !o.query && o.fields.empty() && !o.reset && !sets;
-  if (count == 0) {
-    printf("No devices were found\n");
-    code = 6;
-  } else if (table && o.id.empty()) {
-    print_table(n, driver, cuda, version, count);
-  } else if ((code = select_devices(n, o.id, devices)) == 0) {
-    if (o.reset) {
-      code = reset(n, devices);
-    } else if (sets) {
-      code = set_modes(n, o, devices);
-    } else if (o.list) {
-      code = list(n, devices);
-    } else if (!o.fields.empty()) {
-      code = query(n, o, devices);
-    } else if (o.query) {
-      printf(
-          "\n==============NVSMI LOG==============\n\nDriver Version                            : %s\n"
-          "CUDA Version                              : %d.%d\n\nAttached GPUs                             : "
-          "%u\n",
-          driver, cuda / 1000, cuda % 1000 / 10, count);
-      unsigned i = 0;
-      for (Device d : devices) print_details(n, d, i++);
-    } else {
-      print_table(n, driver, cuda, version, count);
-    }
-  }
+  versions.driver = driver;
+  int code = other ? command(n, argc, argv) : run(n, o, versions);
   n.call("nvmlShutdown");
   return code;
 }

@@ -1,4 +1,4 @@
-// The table that a bare nvidia-smi prints, and -q.
+// The table that a bare nvidia-smi prints.
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -20,14 +20,6 @@ void print_rule(char c) {
   printf("+%s+%s+%s+\n", std::string(41, c).c_str(), std::string(24, c).c_str(), std::string(22, c).c_str());
 }
 
-std::vector<nvml::ProcessInfo> processes(Nvml& n, Device d) {
-  std::vector<nvml::ProcessInfo> list(64);
-  unsigned count = 64;
-  if (n.call("nvmlDeviceGetComputeRunningProcesses_v3", d, &count, list.data())) count = 0;
-  list.resize(count);
-  return list;
-}
-
 void print_board(Nvml& n, Device d, unsigned index) {
   std::string name = n.text("nvmlDeviceGetName", d), bus = field(n, "pci.bus_id", d);
   std::string ecc = field(n, "ecc.errors.uncorrected.volatile.total", d);
@@ -45,9 +37,59 @@ void print_board(Nvml& n, Device d, unsigned index) {
   print_rule('-');
 }
 
+std::string line_of(char c) {
+  return "+" + std::string(18, c) + "+" + std::string(34, c) + "+" + std::string(11, c) + "+" +
+         std::string(23, c) + "+";
+}
+
+void print_mig_device(Nvml& n, unsigned gpu, unsigned index, Device mig) {
+  nvml::MemoryV2 m{};
+  m.version = nvml::version_word(sizeof m, 2);
+  n.call("nvmlDeviceGetMemoryInfo_v2", mig, &m);
+  nvml::Bar1Memory bar1{};
+  n.call("nvmlDeviceGetBAR1MemoryInfo", mig, &bar1);
+  nvml::DeviceAttributes a{};
+  n.call("nvmlDeviceGetAttributes_v2", mig, &a);
+  printf("| %2u  %3u  %2u  %2u  | %15lluMiB / %6lluMiB    | %3u      0 | %2u %3u  %3u  %3u  %3u  |\n", gpu,
+         n.number("nvmlDeviceGetGpuInstanceId", mig), n.number("nvmlDeviceGetComputeInstanceId", mig), index,
+         static_cast<unsigned long long>(m.used >> 20), static_cast<unsigned long long>(m.total >> 20),
+         a.multiprocessors, a.copy_engines, a.encoders, a.decoders, a.ofas, a.jpegs);
+  printf("|                  | %15lluMiB / %6lluMiB    |           |                       |\n",
+         static_cast<unsigned long long>(bar1.used >> 20), static_cast<unsigned long long>(bar1.total >> 20));
+  puts(line_of('-').c_str());
+}
+
+void print_mig_devices(Nvml& n, unsigned count) {
+  bool any = false;
+  for (unsigned i = 0; i < count; ++i) {
+    Device d = nullptr;
+    unsigned current = 0, pending = 0;
+    if (n.call("nvmlDeviceGetHandleByIndex_v2", i, &d) ||
+        n.call("nvmlDeviceGetMigMode", d, &current, &pending) || !current) {
+      continue;
+    }
+    if (!any) {
+      printf("\n+%s+\n", std::string(89, '-').c_str());
+      puts("| MIG devices:                                                                            |");
+      puts(line_of('-').c_str());
+      puts("| GPU  GI  CI  MIG |                     Memory-Usage |        Vol|        Shared         |");
+      puts("|      ID  ID  Dev |                       BAR1-Usage | SM     Unc| CE ENC  DEC  OFA  JPG |");
+      puts("|                  |                                  |        ECC|                       |");
+      puts("|==================+==================================+===========+=======================|");
+    }
+    any = true;
+    auto all = mig_devices(n, d);
+    for (const auto& [index, mig] : all) print_mig_device(n, i, index, mig);
+    if (all.empty()) {
+      puts("|  No MIG devices found                                                                   |");
+      printf("+%s+\n", std::string(89, '-').c_str());
+    }
+  }
+}
+
 }  // namespace
 
-void print_table(Nvml& n, const std::string& driver, int cuda, const std::string& version, unsigned count) {
+void print_table(Nvml& n, const Versions& versions, unsigned count) {
   time_t now = time(nullptr);
   tm parts;
   localtime_r(&now, &parts);
@@ -55,10 +97,8 @@ void print_table(Nvml& n, const std::string& driver, int cuda, const std::string
   strftime(date, sizeof date, "%a %b %e %H:%M:%S %Y", &parts);
   printf("%s       \n", date);
   printf("+%s+\n", std::string(89, '-').c_str());
-  char cuda_text[16];
-  snprintf(cuda_text, sizeof cuda_text, "%d.%d", cuda / 1000, cuda % 1000 / 10);
-  printf("| NVIDIA-SMI %-22.22s Driver Version: %-14.14s CUDA Version: %-8.8s |\n", version.c_str(),
-         driver.c_str(), cuda_text);
+  printf("| NVIDIA-SMI %-22.22s Driver Version: %-14.14s CUDA Version: %-8.8s |\n", versions.library.c_str(),
+         versions.driver.c_str(), versions.cuda_text().c_str());
   print_rule('-');
   puts("| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |");
   puts("| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |");
@@ -74,16 +114,16 @@ void print_table(Nvml& n, const std::string& driver, int cuda, const std::string
     }
     print_board(n, d, i);
     for (const auto& p : processes(n, d)) {
-      char name[256] = "[Not Found]", line[160];
-      n.call("nvmlSystemGetProcessName", p.pid, static_cast<char*>(name), static_cast<unsigned>(sizeof name));
+      char line[160];
       char gi[12] = "N/A", ci[12] = "N/A";
       if (p.gi != 0xFFFFFFFFu) snprintf(gi, sizeof gi, "%u", p.gi);
       if (p.ci != 0xFFFFFFFFu) snprintf(ci, sizeof ci, "%u", p.ci);
       snprintf(line, sizeof line, "| %4u %5s %4s %15u      C   %-31.31s %11lluMiB |\n", i, gi, ci, p.pid,
-               name, static_cast<unsigned long long>(p.memory >> 20));
+               process_name(n, p.pid).c_str(), static_cast<unsigned long long>(p.memory >> 20));
       lines += line;
     }
   }
+  print_mig_devices(n, count);
   printf("\n+%s+\n", std::string(89, '-').c_str());
   puts("| Processes:                                                                              |");
   puts("|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |");
@@ -93,80 +133,6 @@ void print_table(Nvml& n, const std::string& driver, int cuda, const std::string
     puts("|  No running processes found                                                             |");
   fputs(lines.c_str(), stdout);
   printf("+%s+\n", std::string(89, '-').c_str());
-}
-
-void print_details(Nvml& n, Device d, unsigned) {
-  auto line = [](int depth, const char* name, const std::string& value) {
-    printf("%*s%-*s: %s\n", depth * 4, "", 42 - depth * 4, name, value.c_str());
-  };
-  auto show = [&](int depth, const char* name, const char* query) {
-    line(depth, name, field(n, query, d, false));
-  };
-  printf("\nGPU %s\n", field(n, "pci.bus_id", d).c_str());
-  show(1, "Product Name", "name");
-  int brand = 0;
-  n.call("nvmlDeviceGetBrand", d, &brand);
-  line(1, "Product Brand", brand == 2 ? "Tesla" : brand == 14 ? "NVIDIA" : "GeForce");
-  unsigned architecture = 0;
-  n.call("nvmlDeviceGetArchitecture", d, &architecture);
-  const char* names[] = {"Kepler", "Maxwell",      "Pascal", "Volta",    "Turing",
-                         "Ampere", "Ada Lovelace", "Hopper", "Blackwell"};
-  line(1, "Product Architecture",
-       architecture >= 2 && architecture <= 10 ? names[architecture - 2] : "Unknown");
-  show(1, "Persistence Mode", "persistence_mode");
-  puts("    MIG Mode");
-  show(2, "Current", "mig.mode.current");
-  show(2, "Pending", "mig.mode.pending");
-  show(1, "Serial Number", "serial");
-  show(1, "GPU UUID", "uuid");
-  unsigned minor = 0;
-  n.call("nvmlDeviceGetMinorNumber", d, &minor);
-  line(1, "Minor Number", std::to_string(minor));
-  show(1, "VBIOS Version", "vbios_version");
-  puts("    PCI");
-  show(2, "Bus", "pci.bus");
-  show(2, "Device", "pci.device");
-  show(2, "Domain", "pci.domain");
-  show(2, "Device Id", "pci.device_id");
-  show(2, "Bus Id", "pci.bus_id");
-  show(2, "Sub System Id", "pci.sub_device_id");
-  show(1, "Performance State", "pstate");
-  puts("    FB Memory Usage");
-  show(2, "Total", "memory.total");
-  show(2, "Reserved", "memory.reserved");
-  show(2, "Used", "memory.used");
-  show(2, "Free", "memory.free");
-  show(1, "Compute Mode", "compute_mode");
-  puts("    Utilization");
-  show(2, "GPU", "utilization.gpu");
-  show(2, "Memory", "utilization.memory");
-  puts("    ECC Mode");
-  show(2, "Current", "ecc.mode.current");
-  show(2, "Pending", "ecc.mode.pending");
-  puts("    ECC Errors");
-  puts("        Volatile");
-  show(3, "DRAM Correctable", "ecc.errors.corrected.volatile.total");
-  show(3, "DRAM Uncorrectable", "ecc.errors.uncorrected.volatile.total");
-  puts("    Temperature");
-  line(2, "GPU Current Temp", field(n, "temperature.gpu", d) + " C");
-  puts("    GPU Power Readings");
-  show(2, "Power Draw", "power.draw");
-  show(2, "Current Power Limit", "power.limit");
-  show(2, "Default Power Limit", "power.default_limit");
-  puts("    Clocks");
-  show(2, "Graphics", "clocks.gr");
-  show(2, "SM", "clocks.sm");
-  show(2, "Memory", "clocks.mem");
-  show(2, "Video", "clocks.current.video");
-  auto list = processes(n, d);
-  if (list.empty())
-    line(1, "Processes", "None");
-  else
-    puts("    Processes");
-  for (const auto& p : list) {
-    line(2, "Process ID", std::to_string(p.pid));
-    line(3, "Used GPU Memory", std::to_string(p.memory >> 20) + " MiB");
-  }
 }
 
 }  // namespace gpuop::sim::smi

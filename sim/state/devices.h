@@ -12,5 +12,7 @@ bool device_node_exists(const std::string& name);
 // Makes /dev/NAME as the driver's libraries do through nvidia-modprobe: only for root that may make device
 // nodes. False when it cannot be made.
 bool make_device_node(const std::string& name, unsigned minor);
+// The same for /dev/nvidia-caps/nvidia-capMINOR, where that folder is.
+bool make_capability_node(unsigned minor);
 
 }  // namespace gpuop::sim

@@ -122,6 +122,7 @@ std::uint32_t ci_instances(const GiProfile& gi, std::uint32_t ci_profile) {
   std::uint32_t slices = ci_slices(ci_profile);
   if (slices == 0 || slices > gi.slices) return 0;
   if (slices < gi.slices && slices > 4) return 0;
+  if (slices == 3 && gi.slices == 4) return 0;  // §2.3: one, two or four of them
   return gi.slices / slices;
 }
 

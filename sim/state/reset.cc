@@ -18,6 +18,15 @@ void reset_board(State& state, std::uint32_t gpu) {
   l.remap_pending = 0;
   l.nvlink_down_mask = 0;
   l.temperature_offset = 0;
+  l.throttle = 0;
+  l.fabric_health_mask = 0;
+  l.app_sm_clock = l.app_mem_clock = 0;
+  l.locked_sm_low = l.locked_sm_high = l.locked_mem_low = l.locked_mem_high = 0;
+  if (l.lost == 2) l.lost = 0;
+  if (g.board.fabric_supported) {
+    g.board.fabric_state = 3;
+    g.board.fabric_status = 0;
+  }
   l.ecc_current = l.ecc_pending;
   bool partitioned = std::any_of(l.gis, l.gis + kMaxGis, [](const GpuInstance& gi) { return gi.used; });
   bool switched = l.mig_current != l.mig_pending;

@@ -23,7 +23,7 @@
 namespace gpuop::sim {
 
 constexpr std::uint64_t kStateMagic = 0x31305441544d4953ULL;  // "SIMTAT01"
-constexpr std::uint32_t kStateLayout = 1;
+constexpr std::uint32_t kStateLayout = 2;
 constexpr std::size_t kStateOffset = 4096;
 constexpr int kMaxGpus = 16;
 constexpr int kMaxGiProfiles = 16;
@@ -32,7 +32,11 @@ constexpr int kMaxCis = 8;
 constexpr int kMaxLinks = 18;
 constexpr int kMaxEvents = 128;
 constexpr int kMaxForced = 32;
+constexpr int kMaxVgpuTypes = 64;
+constexpr std::uint32_t kMaxVfs = 32;
 constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+constexpr std::uint32_t kMigPeerToPeer = 1, kMigGraphics = 2;    // GiProfile::capabilities
+constexpr std::uint32_t kAddressingHmm = 1, kAddressingAts = 2;  // Board::addressing_mode
 
 // One row of a board's MIG table (mig-vgpu-sandbox.md §2.3). `profile` is NVML's enum, `id` the hardware's
 // number.
@@ -43,7 +47,19 @@ struct GiProfile {
   std::uint32_t size = 0;  // placement size, in memory units
   std::uint32_t start_count = 0;
   std::uint32_t starts[8] = {};
+  std::uint32_t capabilities = 0;  // 1 peer-to-peer, 2 graphics
   char name[32] = {};
+};
+
+// A kind of virtual GPU that the board can be shared out as (mig-vgpu-sandbox.md §4).
+struct VgpuType {
+  std::uint32_t id = 0, instances = 0;  // at most so many on a board
+  std::uint32_t gi_profile = kNone;     // NVML's enum of the GPU instance that it lies in; kNone: time-sliced
+  std::uint32_t per_gi = 0;             // at most so many in one GPU instance
+  std::uint32_t heads = 0, max_x = 0, max_y = 0, frame_limit = 0;
+  std::uint64_t memory_mib = 0;
+  char name[40] = {};  // "NVIDIA A100-10C"
+  char kind[24] = {};  // NVML's class: "Compute", "Quadro", …
 };
 
 struct ComputeInstance {
@@ -86,14 +102,18 @@ struct Board {
                 mig_slices = 0;  // immediate: Hopper and later
   std::uint32_t gi_profile_count = 0;
   GiProfile gi_profiles[kMaxGiProfiles];
-  std::uint32_t addressing_mode = 0;  // 0 none, 1 HMM, 2 ATS
+  std::uint32_t addressing_mode = 0;   // 0 none, 1 HMM, 2 ATS
+  std::int32_t memory_numa_node = -1;  // of coherent GPU memory
+  std::uint32_t module_id = 0;         // place on its baseboard, from 1
+  std::uint32_t memory_bus_bits = 0, l2_kib = 0, jpegs = 0, ofas = 0, c2c_links = 0;
+  std::uint32_t sriov_vfs = 0;  // virtual functions that a vGPU host makes
   std::uint32_t fabric_state = 0, fabric_status = 0, fabric_clique = 0, fabric_supported = 0;
   std::uint8_t fabric_cluster[16] = {};
 };
 
 // What changes while a board runs.
 struct Live {
-  std::uint32_t lost = 0;
+  std::uint32_t lost = 0;  // 1: off the bus; 2: unusable until a reset
   std::uint32_t mig_current = 0, mig_pending = 0;
   std::uint32_t compute_mode = 0, persistence = 0;
   std::uint32_t ecc_current = 1, ecc_pending = 1;
@@ -107,12 +127,19 @@ struct Live {
   std::uint64_t last_xid = 0;
   std::uint32_t recovery_action = 0;     // field 230
   std::uint32_t temperature_offset = 0;  // °C on top, for heat faults
+  // Reasons that hold the clocks back whatever the load (bits as telemetry.md §2.3), and since when.
+  std::uint64_t throttle = 0;
+  std::uint32_t fabric_health_mask = 0;
+  std::uint32_t locked_sm_low = 0, locked_sm_high = 0, locked_mem_low = 0, locked_mem_high = 0;  // 0: not
+  std::uint32_t app_sm_clock = 0, app_mem_clock = 0;  // 0: the board's default
+  std::uint32_t accounting = 0;
   // Load that is not a process's (set from the command line), and what it has added up to so far.
   std::uint32_t load_percent = 0;
   std::uint64_t load_since_us = 0;    // wall clock
   std::uint64_t energy_extra_mj = 0;  // above idle, until load_since_us
   std::uint64_t link_extra_kib = 0;
   std::uint64_t power_violation_ns = 0, thermal_violation_ns = 0, loaded_ns = 0;  // until load_since_us
+  std::uint64_t brake_violation_ns = 0;
   std::uint32_t mig_serial = 0;  // instances made so far; makes their UUIDs unique
   GpuInstance gis[kMaxGis];
 };
@@ -149,6 +176,8 @@ struct State {
   Event events[kMaxEvents];          // ring, at sequence % kMaxEvents
   std::uint32_t forced_count = 0, pad = 0;
   Forced forced[kMaxForced];
+  std::uint32_t vgpu_type_count = 0, vgpu_host = 0;  // host: the driver is the vGPU manager's
+  VgpuType vgpu_types[kMaxVgpuTypes];
   Gpu gpus[kMaxGpus];
 };
 

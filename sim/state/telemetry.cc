@@ -52,13 +52,25 @@ bool power_capped(const Gpu& g, double load) {
 
 // Nanoseconds held back by power or heat in `seconds` at `load`.
 std::uint64_t power_held_ns(const Gpu& g, double load, double seconds) {
+  if (g.live.throttle & kSoftwarePower) return static_cast<std::uint64_t>(seconds * 1e9);
   return power_capped(g, load) ? static_cast<std::uint64_t>(seconds * 2e8) : 0;
 }
 
 std::uint64_t heat_held_ns(const Gpu& g, double load, double seconds) {
   double at = g.board.temp_idle + (static_cast<double>(g.board.temp_full) - g.board.temp_idle) * load +
               g.live.temperature_offset;
-  return at >= g.board.temp_slowdown ? static_cast<std::uint64_t>(seconds * 1e9) : 0;
+  bool held = at >= g.board.temp_slowdown || (g.live.throttle & (kSoftwareHeat | kHardwareHeat));
+  return held ? static_cast<std::uint64_t>(seconds * 1e9) : 0;
+}
+
+std::uint64_t brake_held_ns(const Gpu& g, double seconds) {
+  return g.live.throttle & kPowerBrake ? static_cast<std::uint64_t>(seconds * 1e9) : 0;
+}
+
+// What the user or a lock allows of a clock.
+std::uint32_t limited(std::uint32_t clock, std::uint32_t app, std::uint32_t low, std::uint32_t high) {
+  if (app) clock = std::min(clock, app);
+  return high ? std::clamp(clock, low, high) : clock;
 }
 
 }  // namespace
@@ -67,6 +79,7 @@ void settle_load(Gpu& g, std::uint64_t at_us) {
   double load = g.live.load_percent / 100.0, seconds = span_s(g.live.load_since_us, at_us);
   g.live.power_violation_ns += power_held_ns(g, load, seconds);
   g.live.thermal_violation_ns += heat_held_ns(g, load, seconds);
+  g.live.brake_violation_ns += brake_held_ns(g, seconds);
   if (load > 0) g.live.loaded_ns += static_cast<std::uint64_t>(seconds * 1e9);
   g.live.energy_extra_mj += static_cast<std::uint64_t>(watts_over_idle(g, load) * seconds);
   g.live.link_extra_kib += static_cast<std::uint64_t>(link_kib_per_s(g.board, load) * seconds);
@@ -115,22 +128,29 @@ Sensors sense(const State& state, std::uint32_t index, const std::vector<Context
 
   bool hot = s.temperature >= b.temp_slowdown;
   bool capped = power_capped(g, load);
+  const Live& l = g.live;
   if (!active) {
     s.sm_clock = b.sm_clock_idle;
     s.memory_clock = b.mem_clock_idle;
     s.video_clock = b.video_clock_idle;
     s.pstate = b.mem_clock_idle < b.mem_clock_max ? 8 : 0;
-    s.clock_reasons = 0x1;
+    s.clock_reasons = kIdle;
   } else {
-    double droop = (hot ? 0.35 : capped ? 0.15 : 0.04 * load) + 0.005 * (1 + noise(6, 500));
+    double droop = (hot || l.throttle ? 0.35 : capped ? 0.15 : 0.04 * load) + 0.005 * (1 + noise(6, 500));
     auto step =
         static_cast<std::uint32_t>(b.sm_clock_max * (1 - droop)) / 15 * 15;  // clocks move in 15 MHz steps
-    s.sm_clock = droop < 0.01 ? b.sm_clock_max : step;
-    s.memory_clock = b.mem_clock_max;
+    s.sm_clock =
+        limited(droop < 0.01 ? b.sm_clock_max : step, l.app_sm_clock, l.locked_sm_low, l.locked_sm_high);
+    s.memory_clock = limited(b.mem_clock_max, l.app_mem_clock, l.locked_mem_low, l.locked_mem_high);
     s.video_clock = b.video_clock_max;
-    if (capped) s.clock_reasons |= 0x4;
+    if (capped) s.clock_reasons |= kSoftwarePower;
+    if (l.app_sm_clock && l.app_sm_clock < b.sm_clock_max) s.clock_reasons |= kAppClocks;
   }
-  if (hot) s.clock_reasons |= 0x20 | 0x40;
+  if (hot) s.clock_reasons |= kSoftwareHeat | kHardwareHeat;
+  if (l.throttle) {
+    s.clock_reasons = (s.clock_reasons & ~kIdle) | l.throttle;
+    if (l.throttle & (kHardwareHeat | kPowerBrake)) s.clock_reasons |= kHardwareSlowdown;
+  }
 
   std::uint64_t since = state.driver_loaded_us ? state.driver_loaded_us : state.boot_us;
   double up = span_s(since, at_us), loaded = span_s(std::max(g.live.load_since_us, since), at_us);
@@ -142,6 +162,7 @@ Sensors sense(const State& state, std::uint32_t index, const std::vector<Context
   s.nvlink_rx_kib = links - s.nvlink_tx_kib;
   s.power_violation_ns = g.live.power_violation_ns + power_held_ns(g, set_load, loaded);
   s.thermal_violation_ns = g.live.thermal_violation_ns + heat_held_ns(g, set_load, loaded);
+  s.brake_violation_ns = g.live.brake_violation_ns + brake_held_ns(g, loaded);
   double worked = static_cast<double>(g.live.loaded_ns) / 1e9 + (set_load > 0 ? loaded : 0);
   s.idle_ns = static_cast<std::uint64_t>(std::max(0.0, up - worked) * 1e9);
 

@@ -186,5 +186,73 @@ TEST(sim_tree, cuda_proc_address_gives_the_newest_form) {
   EXPECT_EQ(c.call("cuGetProcAddress", "cuFrobnicate", &f, 12000, std::uint64_t{0}), kNotFound);
 }
 
+TEST(sim_tree, cuda_attributes_follow_the_board) {
+  struct Want {
+    const char* model;
+    int shared_optin, threads, blocks, double_ratio, clusters, pageable, bus_width;
+  };
+  for (const Want& w :
+       {Want{"T4", 65536, 1024, 16, 32, 0, 0, 256}, Want{"A100-40", 166912, 2048, 32, 2, 0, 0, 5120},
+        Want{"L40S", 101376, 1536, 24, 64, 0, 0, 384}, Want{"H100", 232448, 2048, 32, 2, 1, 0, 5120},
+        Want{"GB200", 232448, 2048, 32, 2, 1, 1, 8192},
+        Want{"RTX-PRO-6000", 101376, 1536, 24, 64, 1, 0, 512}}) {
+    DriverRoot root(w.model, 1);
+    Cuda c(root);
+    ASSERT_EQ(c.call("cuInit", 0u), 0);
+    auto attribute = [&](int number) {
+      int v = -1;
+      EXPECT_EQ(c.call("cuDeviceGetAttribute", &v, number, 0), 0) << w.model << " " << number;
+      return v;
+    };
+    EXPECT_EQ(attribute(97), w.shared_optin) << w.model;
+    EXPECT_EQ(attribute(39), w.threads) << w.model;
+    EXPECT_EQ(attribute(106), w.blocks) << w.model;
+    EXPECT_EQ(attribute(87), w.double_ratio) << w.model;
+    EXPECT_EQ(attribute(120), w.clusters) << w.model;
+    EXPECT_EQ(attribute(88), w.pageable) << w.model;
+    EXPECT_EQ(attribute(37), w.bus_width) << w.model;
+    for (int number = 1; number <= 147; ++number) attribute(number);
+    int none = 0;
+    EXPECT_EQ(c.call("cuDeviceGetAttribute", &none, 0, 0), kInvalidValue);
+    EXPECT_EQ(c.call("cuDeviceGetAttribute", &none, 4000, 0), kInvalidValue);
+  }
+}
+
+TEST(sim_tree, cuda_peers_pointers_pools_and_occupancy) {
+  DriverRoot root("A100", 2);
+  Cuda c(root);
+  c.start();
+  int can = 0, rank = -1;
+  ASSERT_EQ(c.call("cuDeviceCanAccessPeer", &can, 0, 1), 0);
+  EXPECT_EQ(can, 1);
+  ASSERT_EQ(c.call("cuDeviceGetP2PAttribute", &rank, 3, 0, 1), 0);
+  EXPECT_EQ(rank, 1);  // atomics over NVLink
+  void* pool = nullptr;
+  ASSERT_EQ(c.call("cuDeviceGetDefaultMemPool", &pool, 0), 0);
+  DevicePtr p = 0, base = 0;
+  ASSERT_EQ(c.call("cuMemAllocAsync", &p, std::size_t{4096}, static_cast<void*>(nullptr)), 0);
+  unsigned kind = 0;
+  ASSERT_EQ(c.call("cuPointerGetAttribute", static_cast<void*>(&kind), 2, p + 100), 0);
+  EXPECT_EQ(kind, 2u);
+  ASSERT_EQ(c.call("cuPointerGetAttribute", static_cast<void*>(&base), 11, p + 100), 0);
+  EXPECT_EQ(base, p);
+  EXPECT_EQ(c.call("cuPointerGetAttribute", static_cast<void*>(&kind), 2, DevicePtr{64}), kInvalidValue);
+  ASSERT_EQ(c.call("cuMemFreeAsync", p, static_cast<void*>(nullptr)), 0);
+  void *library = nullptr, *kernel = nullptr, *function = nullptr;
+  std::string text = vector_add();
+  ASSERT_EQ(c.call("cuLibraryLoadData", &library, static_cast<const void*>(text.c_str()),
+                   static_cast<int*>(nullptr), static_cast<void**>(nullptr), 0u, static_cast<int*>(nullptr),
+                   static_cast<void**>(nullptr), 0u),
+            0);
+  ASSERT_EQ(c.call("cuLibraryGetKernel", &kernel, library, "vectorAdd"), 0);
+  ASSERT_EQ(c.call("cuKernelGetFunction", &function, kernel), 0);
+  int blocks = 0;
+  ASSERT_EQ(c.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", &blocks, function, 256, std::size_t{0}), 0);
+  EXPECT_EQ(blocks, 8);
+  const char* name = nullptr;
+  ASSERT_EQ(c.call("cuGetErrorName", 807, &name), 0);
+  EXPECT_STREQ(name, "CUDA_ERROR_MPS_SERVER_NOT_READY");
+}
+
 }  // namespace
 }  // namespace gpuop::sim

@@ -29,7 +29,8 @@ inline std::string fast_prefix() {
 
 class DriverRoot {
  public:
-  DriverRoot(const std::string& model, int count, std::uint64_t seed = 7) {
+  DriverRoot(const std::string& model, int count, std::uint64_t seed = 7,
+             const std::vector<std::string>& hidden = {}) {
     NodeHardware hw;
     hw.model = model;
     hw.count = count;
@@ -37,7 +38,9 @@ class DriverRoot {
     hw.profiles = built_sim() / "profiles";
     auto built = build_node_tree(hw, kernel());
     EXPECT_TRUE(built) << built.error().text();
-    auto installed = preinstall_driver(install());
+    DriverInstall in = install();
+    in.hidden_symbols = hidden;
+    auto installed = preinstall_driver(in);
     EXPECT_TRUE(installed) << installed.error().text();
     fill_dev();
   }
@@ -46,7 +49,7 @@ class DriverRoot {
   fs::path root() const { return dir_.path() / "root"; }
   fs::path dev() const { return dir_.path() / "dev"; }
   fs::path library(const std::string& name) const { return state_path(root(), kDriver).parent_path() / name; }
-  DriverInstall install() const { return {kDriver, root(), kernel(), built_sim(), false}; }
+  DriverInstall install() const { return {kDriver, root(), kernel(), built_sim()}; }
 
   void fill_dev() {
     fs::remove_all(dev());

@@ -120,5 +120,50 @@ TEST(sim_tree, fault_command_line) {
   EXPECT_EQ(run({"lost"}), 2);
 }
 
+TEST(sim_tree, faults_of_fabric_memory_and_clocks) {
+  DriverRoot root("GB200", 2);
+  StateFile file;
+  ASSERT_EQ(file.open((root.kernel() / "sim/state").string()), StateFault::kNone);
+  auto board = [&] { return file.read()->gpus[0].board; };
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"fabric", "in-progress"})));
+  EXPECT_EQ(board().fabric_state, 2u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"fabric", "failed"})));
+  EXPECT_EQ(board().fabric_state, 3u);
+  EXPECT_EQ(board().fabric_status, 999u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"fabric", "unhealthy"})));
+  EXPECT_NE(live(root).fabric_health_mask, 0u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"throttle", "brake"})));
+  EXPECT_EQ(live(root).throttle, 0x80u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"row-remap", "3"})));
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"row-remap", "pending"})));
+  EXPECT_EQ(live(root).remapped_uncorrectable, 3u);
+  EXPECT_EQ(live(root).recovery_action, 1u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"link-errors", "5"})));
+  EXPECT_EQ(live(root).nvlink_crc_flit, 5u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"reset-required"})));
+  EXPECT_EQ(live(root).lost, 2u);
+  ASSERT_TRUE(apply_fault(root.kernel(), 0, fault({"recover"})));
+  EXPECT_EQ(live(root).lost, 0u);
+  EXPECT_EQ(live(root).throttle, 0u);
+  EXPECT_EQ(live(root).remapped_uncorrectable, 4u);
+  EXPECT_EQ(board().fabric_status, 0u);
+  EXPECT_EQ(live(root, 1).nvlink_crc_flit, 0u);
+}
+
+TEST(sim_tree, faults_are_refused_where_the_board_cannot_have_them) {
+  DriverRoot root("T4", 1);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"fabric", "completed"}, {"row-remap", "1"}, {"link-errors", "1"}}) {
+    EXPECT_FALSE(apply_fault(root.kernel(), 0, fault(words))) << words[0];
+  }
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"throttle"},
+                                                {"throttle", "hat"},
+                                                {"row-remap", "0"},
+                                                {"fabric", "x", "y"}}) {
+    EXPECT_FALSE(parse_fault(words)) << words[0];
+  }
+  EXPECT_NE(parse_fault({"throttle", "pover"}).error().text().find("power"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace gpuop::sim

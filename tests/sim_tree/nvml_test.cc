@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <set>
 
 #include "driver_root.h"
 #include "sim/nvml/nvml_abi.h"
+#include "sim/state/contexts.h"
 #include "sim/state/mig.h"
 
 namespace gpuop::sim {
@@ -232,6 +234,182 @@ TEST(sim_tree, nvml_sensors_follow_load) {
   EXPECT_EQ(fields[1].type, static_cast<unsigned>(kUlonglong));
   EXPECT_EQ(fields[2].value.u, 0u);
   EXPECT_EQ(fields[3].result, kNotSupported);
+}
+
+TEST(sim_tree, nvml_of_a_driver_lacks_what_is_hidden_or_newer) {
+  DriverRoot root("L4", 1, 7, {"nvmlDeviceGetMigMode"});
+  void* library = dlopen(root.library("libnvidia-ml.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_TRUE(library) << dlerror();
+  EXPECT_EQ(dlsym(library, "nvmlDeviceGetMigMode"), nullptr);
+  EXPECT_NE(dlsym(library, "nvmlDeviceSetMigMode"), nullptr);
+  EXPECT_NE(dlsym(library, "nvmlDeviceGetAddressingMode"), nullptr);
+  DriverInstall older = root.install();
+  older.version = "550.54.14";
+  older.user_space_only = true;
+  ASSERT_TRUE(install_driver(older));
+  void* old =
+      dlopen((state_path(root.root(), older.version).parent_path() / "libnvidia-ml.so.550.54.14").c_str(),
+             RTLD_NOW | RTLD_LOCAL);
+  ASSERT_TRUE(old) << dlerror();
+  EXPECT_EQ(dlsym(old, "nvmlDeviceGetAddressingMode"), nullptr);  // came with 575
+  EXPECT_NE(dlsym(old, "nvmlDeviceGetGpuFabricInfoV"), nullptr);
+  EXPECT_NE(dlsym(library, "nvmlInit_v2"), nullptr);
+}
+
+TEST(sim_tree, nvml_a_board_that_needs_a_reset_says_so) {
+  DriverRoot root("H100", 2);
+  Nvml n(root);
+  ASSERT_EQ(n.call("nvmlInit_v2"), 0);
+  Handle d = n.device(1), other = nullptr;
+  root.change([](State& s) { s.gpus[1].live.lost = 2; });
+  EXPECT_EQ(n.call("nvmlDeviceGetHandleByIndex_v2", 1u, &other), kResetRequired);
+  unsigned power = 0;
+  EXPECT_EQ(n.call("nvmlDeviceGetPowerUsage", d, &power), kResetRequired);
+  EXPECT_EQ(n.call("nvmlDeviceGetPowerUsage", n.device(0), &power), 0);
+}
+
+TEST(sim_tree, nvml_fabric_of_a_rack_is_one_cluster) {
+  auto info_of = [](const DriverRoot& root) {
+    Nvml n(root);
+    EXPECT_EQ(n.call("nvmlInit_v2"), 0);
+    FabricInfoV3 info{};
+    info.version = version_word(sizeof info, 3);
+    EXPECT_EQ(n.call("nvmlDeviceGetGpuFabricInfoV", n.device(0), static_cast<void*>(&info)), 0);
+    return info;
+  };
+  DriverRoot one("GB200", 4, 1), two("GB200", 4, 2), chassis("H200", 1);
+  FabricInfoV3 a = info_of(one), b = info_of(two), c = info_of(chassis);
+  EXPECT_EQ(a.state, 3);
+  EXPECT_EQ(a.health_summary, 1);
+  EXPECT_NE(std::string(reinterpret_cast<char*>(a.cluster), 16), std::string(16, '\0'));
+  EXPECT_EQ(std::memcmp(a.cluster, b.cluster, 16), 0);
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(c.cluster), 16), std::string(16, '\0'));
+  EXPECT_EQ(c.state, 3);
+}
+
+TEST(sim_tree, nvml_instances_show_in_the_kernels_capabilities) {
+  DriverRoot root("H100", 1);
+  setenv("GPUOP_KERNEL_ROOT", root.kernel().c_str(), 1);
+  fs::path mig = root.kernel() / "proc/driver/nvidia/capabilities/gpu0/mig";
+  {
+    Nvml n(root);
+    ASSERT_EQ(n.call("nvmlInit_v2"), 0);
+    int activation = -1;
+    Handle d = n.device(0), gi = nullptr, ci = nullptr;
+    ASSERT_EQ(n.call("nvmlDeviceSetMigMode", d, 1u, &activation), 0);
+    ASSERT_EQ(n.call("nvmlDeviceCreateGpuInstance", d, 19u, &gi), 0);
+    ASSERT_EQ(n.call("nvmlGpuInstanceCreateComputeInstance", gi, 0u, &ci), 0);
+    GiInfo info{};
+    ASSERT_EQ(n.call("nvmlGpuInstanceGetInfo", gi, &info), 0);
+    fs::path access = mig / ("gi" + std::to_string(info.id)) / "ci0/access";
+    std::string minor = std::to_string(ci_cap_minor(0, info.id, 0));
+    EXPECT_EQ(*read_file(access),
+              "DeviceFileMinor: " + minor + "\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
+    EXPECT_TRUE(file_exists(root.dev() / ("nvidia-caps/nvidia-cap" + minor)));
+    ASSERT_EQ(n.call("nvmlComputeInstanceDestroy", ci), 0);
+    EXPECT_FALSE(file_exists(access));
+    ASSERT_EQ(n.call("nvmlGpuInstanceDestroy", gi), 0);
+    EXPECT_TRUE(list_dir(mig)->empty());
+  }
+  unsetenv("GPUOP_KERNEL_ROOT");
+}
+
+// A process with a context on one board, until it goes.
+class Client {
+ public:
+  Client(const DriverRoot& root, std::uint32_t gpu, std::uint64_t memory_mib) {
+    int ready[2] = {}, leave[2] = {};
+    EXPECT_EQ(pipe(ready), 0);
+    EXPECT_EQ(pipe(leave), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(leave[1]);
+      StateFile file;
+      bool held = file.open((root.kernel() / "sim/state").string()) == StateFault::kNone &&
+                  claim_context(file.fd(), {.gpu = gpu, .memory_mib = memory_mib}) >= 0;
+      char word = held ? 'y' : 'n';
+      held = write(ready[1], &word, 1) == 1 && read(leave[0], &word, 1) == 0 && held;
+      _exit(held ? 0 : 1);
+    }
+    close(ready[1]);
+    close(leave[0]);
+    leave_ = leave[1];
+    char word = 0;
+    EXPECT_EQ(read(ready[0], &word, 1), 1);
+    EXPECT_EQ(word, 'y');
+    close(ready[0]);
+  }
+  ~Client() {
+    close(leave_);
+    waitpid(pid_, nullptr, 0);
+  }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  std::uint32_t pid() const { return static_cast<std::uint32_t>(pid_); }
+
+ private:
+  pid_t pid_ = -1;
+  int leave_ = -1;
+};
+
+// Asked with too little room, then with enough, of `size` bytes a process; what is behind is another's.
+void expect_list_of(Nvml& n, const std::string& symbol, std::size_t size, Handle d,
+                    const std::set<std::uint32_t>& pids) {
+  std::vector<unsigned char> bytes(512, 0xA5), guard = bytes;
+  unsigned count = static_cast<unsigned>(pids.size()) - 1;
+  EXPECT_EQ(n.call(symbol.c_str(), d, &count, static_cast<void*>(bytes.data())), kInsufficientSize) << symbol;
+  EXPECT_EQ(count, pids.size()) << symbol;
+  EXPECT_EQ(bytes, guard) << symbol;
+  ASSERT_EQ(n.call(symbol.c_str(), d, &count, static_cast<void*>(bytes.data())), 0) << symbol;
+  ASSERT_EQ(count, pids.size()) << symbol;
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < count; ++i) {
+    ProcessInfoV1 p{};
+    std::memcpy(&p, bytes.data() + i * size, sizeof p);
+    seen.insert(p.pid);
+    EXPECT_EQ(p.memory, 300u << 20) << symbol;
+  }
+  EXPECT_EQ(seen, pids) << symbol;
+  for (std::size_t i = count * size; i < bytes.size(); ++i) ASSERT_EQ(bytes[i], 0xA5) << symbol << " " << i;
+}
+
+TEST(sim_tree, nvml_process_lists_have_the_layout_of_their_version) {
+  DriverRoot root("L4", 2);
+  Client a(root, 0, 300), b(root, 0, 300), elsewhere(root, 1, 200);
+  Nvml n(root);
+  ASSERT_EQ(n.call("nvmlInit_v2"), 0);
+  Handle d = n.device(0);
+  const std::string name = "nvmlDeviceGetComputeRunningProcesses";
+  expect_list_of(n, name, 16, d, {a.pid(), b.pid()});
+  expect_list_of(n, name + "_v2", 24, d, {a.pid(), b.pid()});
+  expect_list_of(n, name + "_v3", 24, d, {a.pid(), b.pid()});
+  ProcessDetail details[3];
+  std::memset(static_cast<void*>(details), 0xA5, sizeof details);
+  ProcessDetailList list{version_word(sizeof list, 1), 0, 2, details};
+  ASSERT_EQ(n.call("nvmlDeviceGetRunningProcessDetailList", d, &list), 0);
+  EXPECT_EQ(list.count, 2u);
+  EXPECT_EQ(details[1].gi, kNone);
+  EXPECT_EQ(details[2].pid, 0xA5A5A5A5u);
+}
+
+// Upstream's tools go on over boards without instances when these answer so, and stop otherwise.
+TEST(sim_tree, nvml_boards_with_mig_off_have_holes_where_instances_could_be) {
+  for (const char* model : {"A100", "H100", "GB200"}) {
+    DriverRoot root(model, 1);
+    Nvml n(root);
+    ASSERT_EQ(n.call("nvmlInit_v2"), 0);
+    Handle mig = nullptr;
+    unsigned most = 9;
+    EXPECT_EQ(n.call("nvmlDeviceGetMaxMigDeviceCount", n.device(0), &most), 0) << model;
+    EXPECT_EQ(most, 0u) << model;
+    EXPECT_EQ(n.call("nvmlDeviceGetMigDeviceHandleByIndex", n.device(0), 0u, &mig), kNotFound) << model;
+    root.change([](State& s) { s.gpus[0].live.mig_current = s.gpus[0].live.mig_pending = 1; });
+    EXPECT_EQ(n.call("nvmlDeviceGetMaxMigDeviceCount", n.device(0), &most), 0) << model;
+    EXPECT_GE(most, 4u) << model;
+    for (unsigned i = 0; i < most; ++i)
+      EXPECT_EQ(n.call("nvmlDeviceGetMigDeviceHandleByIndex", n.device(0), i, &mig), kNotFound) << model;
+    EXPECT_EQ(n.call("nvmlDeviceGetMigDeviceHandleByIndex", n.device(0), most, &mig), kInvalidArgument);
+  }
 }
 
 }  // namespace

@@ -153,6 +153,87 @@ TEST(sim_tree, ptx_loops_predicates_shared_memory_barriers_and_atomics) {
   EXPECT_EQ(b.get<unsigned>(2), 64u);
 }
 
+TEST(sim_tree, ptx_bits_and_carries) {
+  Buffer b(256);
+  ASSERT_EQ(
+      launch(kernel_of("mov.u32 %r1, 0xF0F0F0F0;\nmov.u32 %r2, 0xFF00FF00;\n"
+                       "lop3.b32 %r3, %r1, %r2, 0xFFFF0000, 0x96;\nst.global.u32 [%rd0], %r3;\n"
+                       "prmt.b32 %r3, 0x44332211, 0x88776655, 0x7531;\nst.global.u32 [%rd0+4], %r3;\n"
+                       "shf.l.wrap.b32 %r3, 0x80000001, 2, 36;\nst.global.u32 [%rd0+8], %r3;\n"
+                       "shf.r.clamp.b32 %r3, 1, 2, 40;\nst.global.u32 [%rd0+12], %r3;\n"
+                       "mul24.lo.u32 %r3, 0xFF000003, 5;\nst.global.u32 [%rd0+16], %r3;\n"
+                       "sad.s32 %r3, -4, 6, 1;\nst.global.u32 [%rd0+20], %r3;\n"
+                       "mov.b64 %rd1, {%r1, %r2};\nst.global.u64 [%rd0+24], %rd1;\n"
+                       "mov.b64 {%r4, %r5}, %rd1;\nst.global.u32 [%rd0+32], %r5;\n"
+                       "add.cc.u32 %r3, 0xFFFFFFFF, 2;\naddc.u32 %r4, 5, 6;\nst.global.u32 [%rd0+36], %r4;\n"
+                       "sub.cc.u32 %r3, 1, 2;\nsubc.u32 %r4, 9, 1;\nst.global.u32 [%rd0+40], %r4;\n"
+                       "setp.lt.u32 %p1|%p2, 1, 2;\nselp.u32 %r3, 7, 8, %p2;\nst.global.u32 [%rd0+44], %r3;\n"
+                       "mov.f32 %f1, 0f7F800000;\ntestp.infinite.f32 %p1, %f1;\nselp.u32 %r3, 1, 0, %p1;\n"
+                       "st.global.u32 [%rd0+48], %r3;\n"
+                       "copysign.f32 %f2, -1.0, 3.0;\nst.global.f32 [%rd0+52], %f2;\n"
+                       "isspacep.global %p1, %rd0;\nselp.u32 %r3, 1, 0, %p1;\nst.global.u32 [%rd0+56], %r3;"),
+             b),
+      Outcome::kDone);
+  EXPECT_EQ(b.get<unsigned>(0), 0xF0F0F0F0u ^ 0xFF00FF00u ^ 0xFFFF0000u);
+  EXPECT_EQ(b.get<unsigned>(1), 0x88664422u);
+  EXPECT_EQ(b.get<unsigned>(2), 0x00000028u);  // {2, 0x80000001} by 4
+  EXPECT_EQ(b.get<unsigned>(3), 2u);           // by no more than 32
+  EXPECT_EQ(b.get<unsigned>(4), 15u);
+  EXPECT_EQ(b.get<unsigned>(5), 11u);
+  EXPECT_EQ(b.get<unsigned long long>(3), 0xFF00FF00F0F0F0F0ull);
+  EXPECT_EQ(b.get<unsigned>(8), 0xFF00FF00u);
+  EXPECT_EQ(b.get<unsigned>(9), 12u);
+  EXPECT_EQ(b.get<unsigned>(10), 7u);
+  EXPECT_EQ(b.get<unsigned>(11), 8u);
+  EXPECT_EQ(b.get<unsigned>(12), 1u);
+  EXPECT_EQ(b.get<float>(13), -3.0f);
+  EXPECT_EQ(b.get<unsigned>(14), 1u);
+}
+
+TEST(sim_tree, ptx_warps_reduce_vote_and_shuffle) {
+  // 40 threads: a whole warp and one of eight. A sum by butterflies in the first, then votes and a broadcast.
+  Buffer b(64 * 4 * 4);
+  std::string text = kernel_of(
+      "mov.u32 %r1, %tid.x;\nmul.wide.u32 %rd1, %r1, 4;\nadd.u64 %rd2, %rd0, %rd1;\n"
+      "setp.ge.u32 %p1, %r1, 32;\n@%p1 bra SMALL;\n"
+      "mov.u32 %r2, %r1;\nmov.u32 %r3, 16;\n"
+      "LOOP:\nshfl.sync.bfly.b32 %r4, %r2, %r3, 31, -1;\nadd.u32 %r2, %r2, %r4;\nshr.u32 %r3, %r3, 1;\n"
+      "setp.ne.u32 %p2, %r3, 0;\n@%p2 bra LOOP;\nst.global.u32 [%rd2], %r2;\n"
+      "setp.lt.u32 %p3, %r1, 5;\nvote.sync.ballot.b32 %r5, %p3, -1;\nst.global.u32 [%rd2+256], %r5;\n"
+      "redux.sync.max.u32 %r6, %r1, -1;\nst.global.u32 [%rd2+512], %r6;\n"
+      "shfl.sync.down.b32 %r7|%p4, %r1, 1, 31, -1;\nselp.u32 %r7, %r7, 99, %p4;\nst.global.u32 [%rd2+768], "
+      "%r7;\n"
+      "bra DONE;\n"
+      "SMALL:\nshfl.sync.idx.b32 %r4, %r1, 3, 31, 255;\nst.global.u32 [%rd2], %r4;\n"
+      "DONE:\nbar.warp.sync -1;");
+  ASSERT_EQ(launch(text, b, {1, 1, 1}, {40, 1, 1}), Outcome::kDone);
+  for (unsigned i = 0; i < 32; ++i) {
+    EXPECT_EQ(b.get<unsigned>(i), 496u) << i;
+    EXPECT_EQ(b.get<unsigned>(64 + i), 0x1Fu) << i;
+    EXPECT_EQ(b.get<unsigned>(128 + i), 31u) << i;
+    EXPECT_EQ(b.get<unsigned>(192 + i), i == 31 ? 99u : i + 1) << i;
+  }
+  for (unsigned i = 32; i < 40; ++i) EXPECT_EQ(b.get<unsigned>(i), 35u) << i;
+}
+
+TEST(sim_tree, ptx_a_warp_that_waits_for_itself_hangs) {
+  Buffer b(64);
+  std::string text = kernel_of(
+      "mov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\n"
+      "shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nWAIT:\nbar.sync 0;");
+  EXPECT_EQ(launch(text, b, {1, 1, 1}, {32, 1, 1}), Outcome::kTimeout);
+}
+
+TEST(sim_tree, ptx_refuses_what_it_does_not_know) {
+  for (const char* line : {"wmma.load.a.sync.aligned.m16n16k16.global.f16 %r1, [%rd0];",
+                           "tex.1d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd0, {%r1}];", "add.f16 %r1, %r2, %r3;",
+                           "shfl.sync.b32 %r1, %r2, 1, 31, -1;", "vote.sync.ballot.pred %p1, %p2, -1;",
+                           "mov.b32 {%r1, %r2, %r3}, %r4;", "lop3.b64 %rd1, %rd1, %rd1, %rd1, 1;",
+                           "add.u32 %r1|%p1, %r2, %r3;", "call.uni helper;"}) {
+    EXPECT_NE(error_of(kernel_of(line)).find("ptxas"), std::string::npos) << line;
+  }
+}
+
 TEST(sim_tree, ptx_faults) {
   Buffer b(64);
   EXPECT_EQ(launch(kernel_of("st.global.u32 [%rd0+64], 1;"), b), Outcome::kIllegalAddress);

@@ -50,8 +50,8 @@ TEST(sim_tree, profiles_are_read_strictly) {
             std::string::npos);
   EXPECT_EQ(*profile_models(built_sim() / "profiles"),
             (std::vector<std::string>{"A100-PCIE-40GB", "A100-PCIE-80GB", "A100-SXM4-40GB", "A100-SXM4-80GB",
-                                      "A30", "B200", "H100-PCIE-80GB", "H100-SXM5-80GB", "H200", "L4", "L40S",
-                                      "RTX-PRO-6000", "T4"}));
+                                      "A30", "B200", "GB200", "H100-PCIE-80GB", "H100-SXM5-80GB", "H200",
+                                      "L4", "L40S", "RTX-PRO-6000", "T4"}));
 }
 
 TEST(sim_tree, boards_come_back_the_same_and_differ_by_seed) {
