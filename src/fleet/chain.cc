@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <set>
 
 #include "base/text.h"
@@ -24,6 +25,17 @@ const Json* pod_of(const Objects& pods, std::string_view app) {
     }
   }
   return found;
+}
+
+// The driver's pod: its app differs with the way it is deployed (one for all, by kernel, by NVIDIADriver).
+const Json* driver_pod(const Objects& pods) {
+  Objects drivers;
+  for (const auto& pod : pods) {
+    if (kube::label(*pod, "app") == "nvidia-driver-daemonset" ||
+        kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver")
+      drivers.push_back(pod);
+  }
+  return drivers.empty() ? nullptr : pod_of(drivers, kube::label(*drivers.back(), "app"));
 }
 
 const Json* status_of(const Json& pod, std::string_view container) {
@@ -50,7 +62,10 @@ void failed(Stage& stage, const Json& pod, const Fault& fault) {
   stage.detail = "pod " + stage.pod + ": " + fault.text;
   stage.log = fault.log;
   stage.stuck = fault.stuck;
+  stage.cure = fault.cure;
 }
+
+constexpr const char* kAskDaemonSet = "see why its DaemonSet makes none: kubectl describe daemonset ";
 
 void not_ready(Stage& stage, const Json& pod) {
   stage.pod = kube::name_of(pod);
@@ -69,12 +84,15 @@ Stage discovered(const Json& node) {
   const bool present = kube::label(node, "nvidia.com/gpu.present") == "true";
   const bool labelled = !deploy_label(node, "operator-validator").empty() ||
                         !deploy_label(node, "device-plugin").empty() ||
+                        !deploy_label(node, "sandbox-validator").empty() ||
                         kube::label(node, "nvidia.com/gpu.deploy.operands") == "false";
   if (present && labelled)
     stage.state = StageState::kDone;
   else
     stage.detail = present ? "the operator has not assigned operands yet"
                            : "waiting for the operator's label nvidia.com/gpu.present";
+  if (stage.state != StageState::kDone)
+    stage.cure = "check that a ClusterPolicy exists and that the operator runs and leads";
   return stage;
 }
 
@@ -95,10 +113,11 @@ Stage validated(const std::string& name, const std::string& init, const Json* va
     }
     if (status && has(*status, {"state", "running"})) stage.detail = "being validated";
     if (status) {
-      if (auto fault = container_fault(kube::name_of(*validator), *status)) failed(stage, *validator, *fault);
+      if (auto fault = container_fault(*validator, *status)) failed(stage, *validator, *fault);
     }
   } else {
     stage.detail = "pod of " + std::string(kValidator) + " is not there yet";
+    stage.cure = kAskDaemonSet + std::string(kValidator);
   }
   // The operand's own fault explains more than the validator that waits for it.
   if (worker) {
@@ -132,14 +151,32 @@ bool is_gpu_resource(std::string_view name) {
   return name.starts_with("nvidia.com/gpu") || name.starts_with("nvidia.com/mig-");
 }
 
-// `short_of`: resources that are not allocatable in whole.
+bool any_allocatable(const std::map<std::string, std::int64_t>& allocatable) {
+  return std::ranges::any_of(allocatable, [](const auto& resource) { return resource.second > 0; });
+}
+
+// Why none of the vendor's resources is allocatable (MIG profiles, shared GPUs and names that a plugin's
+// configuration gave count too); "" when one is.
+std::string no_resource(const Json& node) {
+  const auto ours = [](std::string_view name) { return name.starts_with("nvidia.com/"); };
+  const auto count = [](const Json& quantity) { return kube::parse_quantity(quantity).value_or(0); };
+  for (const auto& [name, quantity] : get_object(node, {"status", "allocatable"})) {
+    if (ours(name) && count(quantity) > 0) return {};
+  }
+  std::vector<std::string> none;
+  for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
+    if (ours(name))
+      none.push_back(std::string(name) + ": 0 of " + std::to_string(count(quantity)) + " allocatable");
+  }
+  std::ranges::sort(none);
+  return none.empty() ? "no GPU is advertised" : join(none, ", ");
+}
+
 Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& allocatable,
-                 const std::vector<std::string>& short_of, const Json* validator, const Json* plugin) {
+                 const Json* validator, const Json* plugin) {
   Stage stage = validated("plugin", "plugin-validation", validator, plugin);
   if (stage.state != StageState::kDone) return stage;
-  const bool any =
-      std::any_of(allocatable.begin(), allocatable.end(), [](const auto& r) { return r.second > 0; });
-  if (any) {
+  if (any_allocatable(allocatable)) {
     std::vector<std::string> parts;
     for (const auto& [name, count] : allocatable) parts.push_back(name + "=" + std::to_string(count));
     stage.detail = join(parts, ", ");
@@ -151,8 +188,13 @@ Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& al
     stage.state = StageState::kOff;
     return stage;
   }
+  stage.detail = no_resource(node);
+  if (stage.detail.empty()) return stage;  // resources that a plugin's configuration renamed
   stage.state = StageState::kWorking;
-  stage.detail = short_of.empty() ? "no GPU is advertised" : join(short_of, ", ");
+  if (plugin) {
+    stage.cure = "run nvidia-smi on the node, and read what the device plugin says: kubectl logs " +
+                 std::string(kube::name_of(*plugin));
+  }
   return stage;
 }
 
@@ -188,7 +230,8 @@ std::vector<Stage> others(const Objects& pods) {
   for (const auto& pod : pods) {
     const Json* owner = kube::controller_of(*pod);
     const auto app = kube::label(*pod, "app");
-    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" || app.empty() || kShown.contains(app))
+    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" || app.empty() || kShown.contains(app) ||
+        kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver")
       continue;
     by_app[app] = pod_of(pods, app);
   }
@@ -197,6 +240,79 @@ std::vector<Stage> others(const Objects& pods) {
     if (pod && !pod_ready(*pod)) out.push_back(operand(std::string(app), pod, true));
   }
   return out;
+}
+
+constexpr std::array kColumns = {"discovered", "driver", "toolkit", "cuda", "plugin", "labels", "telemetry"};
+
+bool has_gpu(const Json& node) {
+  if (kube::label(node, "nvidia.com/gpu.present") == "true") return true;
+  const auto& labels = get_object(node, {"metadata", "labels"});
+  return std::ranges::any_of(labels, [](const auto& label) {
+    const std::string_view name = label.key();
+    return name.starts_with("feature.node.kubernetes.io/pci-") &&
+           name.find("10de") != std::string_view::npos && name.ends_with(".present") &&
+           as_text(label.value()) == "true";
+  });
+}
+
+// A node that does not say whether it is ready is none of a kubelet's, or brand new.
+std::string node_fault(const Json& node) {
+  const Json* ready = kube::condition(node, "Ready");
+  if (!ready || get_string(*ready, {"status"}) == "True") return {};
+  const std::string message(get_string(*ready, {"message"}));
+  return "the node is not ready" + (message.empty() ? "" : ": " + message);
+}
+
+// Fills in the GPU resources and answers those of which not all are allocatable:
+// "nvidia.com/gpu: 7 of 8 allocatable".
+std::vector<std::string> count_gpus(const Json& node, std::map<std::string, std::int64_t>& allocatable) {
+  for (const auto& [name, quantity] : get_object(node, {"status", "allocatable"})) {
+    if (is_gpu_resource(name)) allocatable[std::string(name)] = kube::parse_quantity(quantity).value_or(0);
+  }
+  std::vector<std::string> short_of;
+  for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
+    const auto all = kube::parse_quantity(quantity).value_or(0);
+    const auto found = allocatable.find(std::string(name));
+    if (!is_gpu_resource(name) || found == allocatable.end() || found->second >= all) continue;
+    short_of.push_back(found->first + ": " + std::to_string(found->second) + " of " + std::to_string(all) +
+                       " allocatable");
+  }
+  std::ranges::sort(short_of);
+  return short_of;
+}
+
+// "nvidia-mig-manager" "NvidiaMigManager"
+std::string camel_case(std::string_view text) {
+  std::string out;
+  bool upper = true;
+  for (const char c : text) {
+    const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (letter) out += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    upper = !letter;
+  }
+  return out;
+}
+
+// The stages of a node whose GPUs containers use.
+void container_stages(NodeChain& chain, const Json& node, const Objects& pods) {
+  const Json* validator = pod_of(pods, kValidator);
+  const Json* driver = driver_pod(pods);
+  const Json* toolkit = pod_of(pods, "nvidia-container-toolkit-daemonset");
+  const Json* plugin = pod_of(pods, "nvidia-device-plugin-daemonset");
+  chain.stages.push_back(validated("driver", "driver-validation", validator, driver));
+  describe_driver(chain.stages.back(), node, driver);
+  chain.stages.push_back(validated("toolkit", "toolkit-validation", validator, toolkit));
+  chain.stages.push_back(validated("cuda", "cuda-validation", validator, nullptr));
+  chain.stages.push_back(advertised(node, chain.allocatable, validator, plugin));
+  if (plugin && pod_ready(*plugin)) chain.plugin_pod = kube::name_of(*plugin);
+  chain.stages.push_back(operand("labels", pod_of(pods, "gpu-feature-discovery"),
+                                 deploy_label(node, "gpu-feature-discovery") == "true" && validator));
+  if (chain.stages.back().state == StageState::kDone && kube::label(node, "nvidia.com/gpu.product").empty()) {
+    chain.stages.back().state = StageState::kWorking;
+    chain.stages.back().detail = "the node has no label nvidia.com/gpu.product yet";
+  }
+  chain.stages.push_back(operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"),
+                                 deploy_label(node, "dcgm-exporter") == "true" && validator));
 }
 
 }  // namespace
@@ -224,60 +340,68 @@ const Stage* NodeChain::first_broken() const {
   return nullptr;
 }
 
+std::string BrokenLink::text() const {
+  return stage + ": " + evidence + (cure.empty() ? "" : "; " + cure);
+}
+
+std::optional<BrokenLink> NodeChain::broken_link() const {
+  if (!gpu || ready) return std::nullopt;
+  BrokenLink link;
+  if (!node_fault.empty()) {
+    link = {"node",
+            {},
+            node_fault,
+            "look at the kubelet on the node; nothing of its GPUs is known meanwhile",
+            true};
+  } else if (const Stage* stage = first_broken()) {
+    link = {stage->name,
+            {},
+            stage->detail.empty() ? "in progress" : stage->detail,
+            stage->cure,
+            stage->state == StageState::kFailed};
+  } else {
+    return std::nullopt;
+  }
+  link.reason = camel_case(link.stage) + (link.failed ? "Failed" : "NotReady");
+  return link;
+}
+
+std::string not_allocatable(const Json& node) {
+  if (deploy_label(node, "device-plugin") != "true" || has(node, {"metadata", "deletionTimestamp"}))
+    return {};
+  return no_resource(node);
+}
+
 NodeChain chain_of(const Json& node, const Objects& pods) {
   NodeChain chain;
   chain.name = kube::name_of(node);
-  for (const auto& [key, value] : get_object(node, {"metadata", "labels"})) {
-    const std::string_view name = key;
-    if (name.starts_with("feature.node.kubernetes.io/pci-") && name.find("10de") != std::string_view::npos &&
-        name.ends_with(".present") && as_text(value) == "true") {
-      chain.gpu = true;
-    }
-  }
-  chain.gpu = chain.gpu || kube::label(node, "nvidia.com/gpu.present") == "true";
+  chain.gpu = has_gpu(node);
   chain.warnings = discovery_faults(pods);
   if (!chain.gpu) return chain;
+  chain.node_fault = node_fault(node);
   const auto product = kube::label(node, "nvidia.com/gpu.product");
   if (!product.empty()) {
     chain.product = std::string(kube::label(node, "nvidia.com/gpu.count")) + " × " + std::string(product);
   }
-  for (const auto& [name, quantity] : get_object(node, {"status", "allocatable"})) {
-    if (is_gpu_resource(name))
-      chain.allocatable[std::string(name)] = kube::parse_quantity(quantity).value_or(0);
-  }
-  std::vector<std::string> short_of;  // "nvidia.com/gpu: 7 of 8 allocatable"
-  for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
-    const auto all = kube::parse_quantity(quantity).value_or(0);
-    const auto found = chain.allocatable.find(std::string(name));
-    if (!is_gpu_resource(name) || found == chain.allocatable.end() || found->second >= all) continue;
-    short_of.push_back(found->first + ": " + std::to_string(found->second) + " of " + std::to_string(all) +
-                       " allocatable");
-  }
-  std::sort(short_of.begin(), short_of.end());
-
-  const Json* validator = pod_of(pods, kValidator);
-  const Json* driver = pod_of(pods, "nvidia-driver-daemonset");
-  const Json* toolkit = pod_of(pods, "nvidia-container-toolkit-daemonset");
-  const Json* plugin = pod_of(pods, "nvidia-device-plugin-daemonset");
+  const std::vector<std::string> short_of = count_gpus(node, chain.allocatable);
   chain.stages.push_back(discovered(node));
-  chain.stages.push_back(validated("driver", "driver-validation", validator, driver));
-  describe_driver(chain.stages.back(), node, driver);
-  chain.stages.push_back(validated("toolkit", "toolkit-validation", validator, toolkit));
-  chain.stages.push_back(validated("cuda", "cuda-validation", validator, nullptr));
-  chain.stages.push_back(advertised(node, chain.allocatable, short_of, validator, plugin));
-  const bool any = std::any_of(chain.allocatable.begin(), chain.allocatable.end(),
-                               [](const auto& r) { return r.second > 0; });
-  if (any) chain.warnings.insert(chain.warnings.end(), short_of.begin(), short_of.end());
-  if (plugin && pod_ready(*plugin)) chain.plugin_pod = kube::name_of(*plugin);
-  chain.stages.push_back(operand("labels", pod_of(pods, "gpu-feature-discovery"),
-                                 deploy_label(node, "gpu-feature-discovery") == "true" && validator));
-  if (chain.stages.back().state == StageState::kDone && product.empty()) {
-    chain.stages.back().state = StageState::kWorking;
-    chain.stages.back().detail = "the node has no label nvidia.com/gpu.product yet";
+  const auto wanted = deploy_label(node, "operator-validator");
+  if (pod_of(pods, kValidator) || chain.stages.back().state != StageState::kDone ||
+      (!wanted.empty() && wanted != "false")) {
+    container_stages(chain, node, pods);
+  } else {
+    // No containers get GPUs here: virtual machines do, or nobody.
+    for (const char* name : kColumns) {
+      if (std::string_view(name) == "discovered") continue;
+      chain.stages.push_back(new_stage(name));
+      chain.stages.back().state = StageState::kOff;
+    }
+    if (deploy_label(node, "sandbox-validator") == "true")
+      chain.stages.push_back(
+          operand("nvidia-sandbox-validator", pod_of(pods, "nvidia-sandbox-validator"), true));
   }
-  chain.stages.push_back(operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"),
-                                 deploy_label(node, "dcgm-exporter") == "true" && validator));
-
+  if (any_allocatable(chain.allocatable))
+    chain.warnings.insert(chain.warnings.end(), short_of.begin(), short_of.end());
   for (Stage& stage : others(pods)) chain.stages.push_back(std::move(stage));
 
   // What stands behind an unfinished stage waits for it, unless it says otherwise itself.
@@ -286,10 +410,11 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
     if (!open && stage.state == StageState::kWorking) {
       stage.state = StageState::kWaiting;
       stage.detail.clear();
+      stage.cure.clear();
     }
     if (stage.state != StageState::kDone && stage.state != StageState::kOff) open = false;
   }
-  chain.ready = open;
+  chain.ready = open && chain.node_fault.empty();
   return chain;
 }
 
@@ -331,11 +456,7 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
 
 std::string first_broken_link(const ClusterChain& chain) {
   for (const auto& node : chain.nodes) {
-    const auto* broken = node.gpu ? node.first_broken() : nullptr;
-    if (broken) {
-      return "node " + node.name + ", stage " + broken->name + ": " +
-             (broken->detail.empty() ? std::string("not finished") : broken->detail);
-    }
+    if (const auto broken = node.broken_link()) return "node " + node.name + ", stage " + broken->text();
   }
   const bool any =
       std::any_of(chain.nodes.begin(), chain.nodes.end(), [](const auto& node) { return node.gpu; });
@@ -366,8 +487,6 @@ std::string render(const ClusterChain& chain) {
     return text;
   };
   out += pad("NODE", width) + "  READY  ";
-  constexpr std::array kColumns = {"discovered", "driver", "toolkit",  "cuda",
-                                   "plugin",     "labels", "telemetry"};
   for (const char* name : kColumns) out += pad(name, 12);
   out += "GPUS\n";
   for (const auto& node : chain.nodes) {
@@ -380,10 +499,7 @@ std::string render(const ClusterChain& chain) {
       out += node.product;
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
-    if (const Stage* broken = node.first_broken(); broken && node.gpu) {
-      out += pad("", width) + "  " + broken->name + ": " +
-             (broken->detail.empty() ? "in progress" : broken->detail) + "\n";
-    }
+    if (const auto broken = node.broken_link()) out += pad("", width) + "  " + broken->text() + "\n";
     for (const auto& warning : node.warnings) out += pad("", width) + "  ! " + warning + "\n";
   }
   return out;

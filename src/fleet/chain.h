@@ -35,11 +35,24 @@ struct Stage {
   std::string name;
   StageState state = StageState::kWaiting;
   std::string detail;  // the evidence: "driver 595.91.07 of the driver container"; why it fails or waits
+  std::string cure;    // what a person can do about it; "" while it only takes its time
   // For whoever can ask for more: the pod that the detail is about, and the log with the words that it lacks.
   std::string pod;
   std::optional<LogRef> log;
   bool stuck = false;  // failed, and not for the first time or for good
   bool operator==(const Stage&) const = default;
+};
+
+// The first thing on a node's way that is not done: what a person is told of it, wherever they look (the
+// node's condition GPUReady and its events, the policy's condition, the operator's metrics, gpuctl status).
+struct BrokenLink {
+  std::string stage;         // "toolkit", "node", an operand's app
+  std::string reason;        // a condition's: "ToolkitNotReady", and with `failed` "ToolkitFailed"
+  std::string evidence;      // "pod x: container c: CrashLoopBackOff: no such file"
+  std::string cure;          // may be ""
+  bool failed = false;       // it will not get there by itself, or is being retried after a fault
+  std::string text() const;  // "toolkit: EVIDENCE; CURE"
+  bool operator==(const BrokenLink&) const = default;
 };
 
 struct NodeChain {
@@ -52,12 +65,20 @@ struct NodeChain {
   // What is wrong although the node may be ready: GPUs that are not allocatable.
   std::vector<std::string> warnings;
   std::string plugin_pod;  // the device plugin's, whose log tells of its GPUs; "" when none is ready
+  std::string node_fault;  // why the node itself is not ready; "" when it is, or does not say
   // The first stage that is neither done nor off; nullptr when the node is ready.
   const Stage* first_broken() const;
+  // The same with the node's own state before it; nullopt when the node is ready or has no GPU.
+  std::optional<BrokenLink> broken_link() const;
   bool operator==(const NodeChain& other) const = default;
 };
 
 using Objects = std::vector<std::shared_ptr<const Json>>;
+
+// Why a node whose GPUs are to be advertised (label nvidia.com/gpu.deploy.device-plugin is "true") offers
+// none, although its device plugin may run: "nvidia.com/gpu: 0 of 8 allocatable". "" when it offers one, or
+// need not.
+std::string not_allocatable(const Json& node);
 
 // `pods`: those of the operator's namespace on this node.
 NodeChain chain_of(const Json& node, const Objects& pods);

@@ -28,6 +28,31 @@ bool hopeless(std::string_view reason) {
   return kReasons.contains(reason);
 }
 
+// "kubectl -n gpu-operator VERB POD"
+std::string kubectl(std::string_view verb, const Json& pod) {
+  const auto ns = kube::namespace_of(pod);
+  return "kubectl " + (ns.empty() ? "" : "-n " + std::string(ns) + " ") + std::string(verb) +
+         std::string(kube::name_of(pod));
+}
+
+std::string cure_of_waiting(const Json& pod, std::string_view reason, const std::string& container) {
+  if (reason.find("Image") != std::string_view::npos)
+    return "check the image's repository, name, version and pull secrets in the policy";
+  if (reason == "CrashLoopBackOff")
+    return "read its last log: " + kubectl("logs ", pod) + " -c " + container + " --previous";
+  if (reason == "CreateContainerConfigError")
+    return "create the ConfigMap or Secret that the message names, or correct its name in the policy";
+  return "the node's runtime refuses it: " + kubectl("describe pod ", pod);
+}
+
+std::string cure_of_unscheduled(const Json& pod, std::string_view message) {
+  if (message.find("taint") != std::string_view::npos)
+    return "tolerate the taint in daemonsets.tolerations of the policy, or take it off the node";
+  if (message.find("Insufficient") != std::string_view::npos)
+    return "free that resource on the node, or lower the operand's resources in the policy";
+  return kubectl("describe pod ", pod);
+}
+
 // Name and value of every key=value behind a message.
 std::string value_in(std::string_view line, std::string_view key) {
   const std::string start = " " + std::string(key) + "=";
@@ -175,14 +200,15 @@ std::string lease_fault(const Json& lease, Time now) {
 
 }  // namespace
 
-std::optional<Fault> container_fault(std::string_view pod, const Json& status) {
+std::optional<Fault> container_fault(const Json& pod, const Json& status) {
   const std::string name(get_string(status, {"name"}));
-  const LogRef now{std::string(pod), name, false};
+  const LogRef now{std::string(kube::name_of(pod)), name, false};
   LogRef before = now;
   before.previous = true;
   const auto waiting = get_string(status, {"state", "waiting", "reason"});
   if (!waiting.empty() && waiting != "PodInitializing" && waiting != "ContainerCreating") {
-    Fault fault{"container " + name + ": " + std::string(waiting), std::nullopt, hopeless(waiting)};
+    Fault fault{"container " + name + ": " + std::string(waiting), std::nullopt, hopeless(waiting),
+                cure_of_waiting(pod, waiting, name)};
     if (waiting == "CrashLoopBackOff") fault.stuck = get_int(status, {"restartCount"}) >= kManyRestarts;
     // A crash's own last words say more than the back-off.
     const auto words = last_line(get_string(status, {"lastState", "terminated", "message"}));
@@ -199,7 +225,9 @@ std::optional<Fault> container_fault(std::string_view pod, const Json& status) {
   for (std::string_view state : {"state", "lastState"}) {
     const auto code = get_int(status, {state, "terminated", "exitCode"}, 0);
     if (code == 0 || (state == "lastState" && get_bool(status, {"ready"}))) continue;
-    Fault fault{"container " + name + " ended with code " + std::to_string(code), std::nullopt, false};
+    Fault fault{"container " + name + " ended with code " + std::to_string(code), std::nullopt, false,
+                "read its log: " + kubectl("logs ", pod) + " -c " + name +
+                    (state == "lastState" ? " --previous" : "")};
     const auto words = last_line(get_string(status, {state, "terminated", "message"}));
     if (!words.empty()) {
       fault.text += ": " + words;
@@ -214,12 +242,13 @@ std::optional<Fault> container_fault(std::string_view pod, const Json& status) {
 std::optional<Fault> fault_of(const Json& pod) {
   for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
     for (const auto& status : get_array(pod, {"status", list})) {
-      if (auto fault = container_fault(kube::name_of(pod), status)) return fault;
+      if (auto fault = container_fault(pod, status)) return fault;
     }
   }
   const Json* scheduled = kube::condition(pod, "PodScheduled");
   if (scheduled && get_string(*scheduled, {"status"}) == "False")
-    return Fault{std::string(get_string(*scheduled, {"message"})), std::nullopt, false};
+    return Fault{std::string(get_string(*scheduled, {"message"})), std::nullopt, false,
+                 cure_of_unscheduled(pod, get_string(*scheduled, {"message"}))};
   return std::nullopt;
 }
 

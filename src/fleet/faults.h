@@ -19,12 +19,13 @@ struct Fault {
   std::optional<LogRef> log;
   // It has been tried again and again, or cannot come right by itself.
   bool stuck = false;
+  std::string cure;  // what to look at or change, a command where one helps
 };
 
 // The first container of `pod` that failed, else what keeps the pod from a node; nullopt: nothing is wrong.
 std::optional<Fault> fault_of(const Json& pod);
 // The same for one container's status.
-std::optional<Fault> container_fault(std::string_view pod, const Json& status);
+std::optional<Fault> container_fault(const Json& pod, const Json& status);
 
 bool pod_ready(const Json& pod);
 

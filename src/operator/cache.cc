@@ -9,16 +9,38 @@ namespace {
 std::string map_key(std::string_view api_version, std::string_view kind) {
   return std::string(api_version) + "/" + std::string(kind);
 }
+
+// What a node's chain reads of its pods.
+std::vector<std::string> pod_fields() {
+  std::vector<std::string> out{"spec.nodeName", "status.phase", "status.conditions.type",
+                               "status.conditions.status", "status.conditions.message"};
+  for (const char* list : {"status.initContainerStatuses.", "status.containerStatuses."}) {
+    // Of "running" only that it is there.
+    for (const char* field :
+         {"name", "ready", "restartCount", "state.running.none", "state.waiting.reason",
+          "state.waiting.message", "state.terminated.exitCode", "state.terminated.message",
+          "lastState.terminated.exitCode", "lastState.terminated.message"})
+      out.push_back(std::string(list) + field);
+  }
+  return out;
+}
 }  // namespace
 
 ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(client), ns_(std::move(ns)) {
   add(kube::kClusterPolicies, "", {"*"});
-  // Labels and annotations come with the metadata; of the rest only what rendering and readiness read.
-  add(kube::kNodes, "", {"status.nodeInfo.containerRuntimeVersion", "status.allocatable", "status.capacity"});
+  // Labels and annotations come with the metadata; of the rest only what rendering, readiness and the nodes'
+  // chains read. Heartbeats and other times are left out: they tell nothing, and there are many nodes.
+  add(kube::kNodes, "",
+      {"spec.taints", "status.nodeInfo.containerRuntimeVersion", "status.nodeInfo.bootID",
+       "status.allocatable", "status.capacity", "status.conditions.type", "status.conditions.status",
+       "status.conditions.reason", "status.conditions.message"});
   add(kube::kDaemonSets, ns_,
       {"spec.updateStrategy", "spec.selector", "spec.template.spec.nodeSelector",
        "spec.template.spec.affinity", "status"});
-  add(kube::kPods, ns_, {"spec.nodeName", "status.phase", "status.containerStatuses"});
+  add(kube::kPods, ns_, pod_fields(), {"metadata.annotations"});
+  of(kube::kPods).add_index("node", [](const Json& pod) {
+    return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};
+  });
   add(kube::kControllerRevisions, ns_, {"revision"});
   add(kube::kConfigMaps, ns_, {"data"});
   add(kube::kSecrets, ns_, {});
@@ -31,10 +53,12 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   add(kube::kRuntimeClasses, "", {"handler"});
 }
 
-void ClusterCache::add(const kube::Resource& type, std::string ns, std::vector<std::string> keep) {
+void ClusterCache::add(const kube::Resource& type, std::string ns, std::vector<std::string> keep,
+                       std::vector<std::string> drop) {
   kube::InformerOptions options;
   options.ns = std::move(ns);
   options.keep = std::move(keep);
+  options.drop = std::move(drop);
   auto informer = std::make_unique<kube::Informer>(client_, type, std::move(options));
   informer->on_change([this, type](const auto& old, const auto& now) {
     if (changed_) changed_(type, old, now);
@@ -96,6 +120,10 @@ std::shared_ptr<const Json> ClusterCache::live(const ObjectRef& ref) const {
   const auto found = watched_.find(map_key(ref.api_version, ref.kind));
   if (found == watched_.end()) return nullptr;
   return found->second.informer->get(kube::object_key(ref.namespace_name, ref.name));
+}
+
+std::vector<std::shared_ptr<const Json>> ClusterCache::pods_on(std::string_view node) const {
+  return of(kube::kPods).by_index("node", node);
 }
 
 kube::Informer& ClusterCache::of(const kube::Resource& type) const {

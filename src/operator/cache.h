@@ -38,6 +38,8 @@ class ClusterCache {
   // The cached object; nullptr when absent or not watched.
   std::shared_ptr<const Json> live(const ObjectRef& ref) const;
   kube::Informer& of(const kube::Resource& type) const;
+  // The pods of the operator's namespace on a node.
+  std::vector<std::shared_ptr<const Json>> pods_on(std::string_view node) const;
 
   const std::string& ns() const { return ns_; }
 
@@ -46,7 +48,8 @@ class ClusterCache {
     kube::Resource type;
     std::unique_ptr<kube::Informer> informer;
   };
-  void add(const kube::Resource& type, std::string ns, std::vector<std::string> keep);
+  void add(const kube::Resource& type, std::string ns, std::vector<std::string> keep,
+           std::vector<std::string> drop = {});
 
   kube::Client& client_;
   std::string ns_;

@@ -13,6 +13,7 @@
 #include "operator/cache.h"
 #include "operator/driver_controller.h"
 #include "operator/facts.h"
+#include "operator/node_health.h"
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
 #include "operator/status.h"
@@ -32,6 +33,7 @@ struct Controller::Impl {
         applier(c, cache),
         events(c, "gpu-operator"),
         driver_controller(c, cache, options, events),
+        health(c, cache, events, metrics),
         policies(
             l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
         nodes(
@@ -73,6 +75,8 @@ struct Controller::Impl {
                     const std::vector<std::string>& notes, std::function<void(bool)> done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
   std::string nodes_without_gpus() const;
+  void look_again(const std::string& node);
+  void look(const Object& node, const fleet::NodeChain& chain, bool wanted, Finished done);
   ClusterView view() const;
   void reconcile_node(const std::string& name, Finished done);
   void reconcile_drivers(Finished done);
@@ -88,6 +92,7 @@ struct Controller::Impl {
   Applier applier;
   kube::EventRecorder events;
   DriverController driver_controller;
+  NodeHealth health;
   kube::WorkQueue policies;
   kube::WorkQueue nodes;
   kube::WorkQueue drivers;
@@ -101,11 +106,14 @@ struct Controller::Impl {
   std::map<std::string, Duration> vanished;   // node to when its GPU label was first missed (loop time)
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
   std::vector<std::string> last_warnings;
+  std::string broken_nodes;  // as the policy's condition last had them
   Handle asking;
   std::vector<std::function<void(Result<>)>> asked;  // who waits for the answers
 };
 
 namespace {
+
+constexpr Duration kWordsDelay = 200ms;
 
 bool is_gpu(const Object& node) {
   return node && kube::label(*node, "nvidia.com/gpu.present") == "true";
@@ -129,6 +137,16 @@ bool same_relevant(const Json& a, const Json& b) {
     for (const auto& [key, value] : right) {
       if (relevant(key) && !left.contains(key)) return false;
     }
+  }
+  return true;
+}
+
+// What of a node's status its chain reads.
+bool same_health(const Json& a, const Json& b) {
+  for (std::string_view part : {"conditions", "allocatable", "capacity"}) {
+    const Json* left = find(a, {"status", part});
+    const Json* right = find(b, {"status", part});
+    if (left && right ? *left != *right : left != right) return false;
   }
   return true;
 }
@@ -179,8 +197,11 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     }
   }
   if (type.kind == "Pod") {
-    // Pods matter for OnDelete readiness alone, and there only what their status says.
     const Object& pod = now ? now : old;
+    const Json* before = old ? find(*old, {"status"}) : nullptr;
+    const Json* after = now ? find(*now, {"status"}) : nullptr;
+    if (!before || !after || *before != *after) look_again(str(get_string(*pod, {"spec", "nodeName"})));
+    // Beside that they matter for OnDelete readiness alone, and there only what their status says.
     const Json* owner = kube::controller_of(*pod);
     if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
     const auto set =
@@ -194,11 +215,14 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
   if (!now) {
     vanished.erase(std::string(kube::name_of(*old)));
     warned.erase(std::string(kube::name_of(*old)));
+    health.forget(std::string(kube::name_of(*old)));
     if (is_gpu(old) || !server_known) pass();
     return;
   }
   if (old && same_relevant(*old, *now)) {
-    if (not_allocatable(*old) != not_allocatable(*now)) pass();
+    if (same_health(*old, *now)) return;
+    look_again(std::string(kube::name_of(*now)));
+    if (fleet::not_allocatable(*old) != fleet::not_allocatable(*now)) pass();
     return;
   }
   if (leading && rules) nodes.add(std::string(kube::name_of(*now)));
@@ -320,6 +344,10 @@ void Controller::Impl::reconcile(Finished done) {
     rules.reset();
     active_spec.reset();
     metrics.set_status(-1);
+    // Nobody serves the nodes any more: what the operator says of them goes.
+    cache.of(kube::kNodes).for_each([this](const Object& node) {
+      if (kube::condition(*node, kGpuReady)) nodes.add(std::string(kube::name_of(*node)));
+    });
     return done(true);
   }
   for (const auto& policy : all) {
@@ -421,8 +449,12 @@ std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applie
 std::string Controller::Impl::nodes_without_gpus() const {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> all;
-  cache.of(kube::kNodes).for_each([&all](const Object& node) {
-    if (std::string why = not_allocatable(*node); !why.empty()) all.push_back(std::move(why));
+  cache.of(kube::kNodes).for_each([this, &all](const Object& node) {
+    const std::string why = fleet::not_allocatable(*node);
+    if (why.empty()) return;
+    const std::string name(kube::name_of(*node));
+    const auto* link = health.link_of(name);
+    all.push_back("node " + name + ": " + (link && link->stage == "plugin" ? link->text() : why));
   });
   std::ranges::sort(all);
   const std::size_t more = all.size() > kShown ? all.size() - kShown : 0;
@@ -435,6 +467,8 @@ void Controller::Impl::finish(const Object& live, Outcome outcome, std::vector<s
   metrics.set_status(outcome.metric);
   metrics.count_pass(!outcome.ready);
   if (outcome.reason == "ReconcileFailed") metrics.count_error();
+  broken_nodes = health.words();
+  if (outcome.reason == "OperandNotReady" && !broken_nodes.empty()) outcome.message += "; " + broken_nodes;
   if (outcome.ready) {
     metrics.set_last_success(std::chrono::duration<double>(loop.now().time_since_epoch()).count());
   }
@@ -475,9 +509,25 @@ void Controller::Impl::write_status(const kube::Resource& type, const Object& gi
       .detach();
 }
 
+void Controller::Impl::look_again(const std::string& node) {
+  if (leading && !node.empty()) nodes.add(node);
+}
+
+void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, bool wanted, Finished done) {
+  const std::string name(kube::name_of(*node));
+  if (const auto wait = health.look(*node, chain, wanted, std::move(done))) nodes.add_after(name, *wait);
+  // The policy's condition has the same words; many nodes that fail at once are one pass.
+  if (health.words() != broken_nodes && !active.empty()) policies.add_after("policy", kWordsDelay);
+}
+
 void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
   const auto node = cache.of(kube::kNodes).get(name);
-  if (!leading || !node || !rules) return done(true);
+  if (!leading || !node || !cache.synced()) return done(true);
+  if (!rules) {
+    // A policy that cannot be read, or stands beside a GPUCluster, takes nothing away.
+    if (!all_policies().empty()) return done(true);
+    return look(node, {}, false, std::move(done));
+  }
   const auto& labels = get_object(*node, {"metadata", "labels"});
   std::optional<Duration> missing;
   if (!has_gpu_feature(labels) && is_gpu(node)) {
@@ -495,7 +545,11 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
     events.event(*node, "Warning", "GPUOperatorNodeLabels", warning);
     warned[name] = warning;
   }
-  if (change.empty()) return done(true);
+  // The labels' own event brings the node back here.
+  if (change.empty()) {
+    const bool wanted = is_gpu(node) && kube::label(*node, "nvidia.com/gpu.deploy.operands") != "false";
+    return look(node, health.chain(*node), wanted, std::move(done));
+  }
   client
       .patch(kube::kNodes, "", name, kube::Patch::kMerge, node_patch(change), {},
              [name, done](kube::ApiResult<> result) {

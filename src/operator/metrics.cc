@@ -1,5 +1,7 @@
 #include "operator/metrics.h"
 
+#include <map>
+
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
@@ -43,6 +45,19 @@ struct Metrics::Impl {
       gauge(registry, "driver_auto_upgrade_enabled", "1 when driver upgrades are automatic");
   prometheus::Counter& writes =
       counter(registry, "object_writes_total", "Objects created, replaced or deleted");
+  // Only nodes that are not ready have a series.
+  prometheus::Family<prometheus::Gauge>& broken =
+      prometheus::BuildGauge()
+          .Name("gpu_operator_gpu_node_not_ready")
+          .Help(
+              "1 for each GPU node that is not ready: the first stage that it lacks, and the reason of its "
+              "condition GPUReady")
+          .Register(registry);
+  struct Broken {
+    std::string stage, reason;
+    prometheus::Gauge* gauge;
+  };
+  std::map<std::string, Broken> nodes;
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
@@ -74,6 +89,19 @@ void Metrics::set_auto_upgrade(bool on) {
 }
 void Metrics::count_write(int count) {
   impl_->writes.Increment(count);
+}
+
+void Metrics::set_node(const std::string& node, const std::string& stage, const std::string& reason) {
+  const auto found = impl_->nodes.find(node);
+  if (found != impl_->nodes.end()) {
+    if (found->second.stage == stage && found->second.reason == reason) return;
+    impl_->broken.Remove(found->second.gauge);
+    impl_->nodes.erase(found);
+  }
+  if (stage.empty()) return;
+  auto& gauge = impl_->broken.Add({{"node", node}, {"stage", stage}, {"reason", reason}});
+  gauge.Set(1);
+  impl_->nodes.emplace(node, Impl::Broken{stage, reason, &gauge});
 }
 
 std::string Metrics::text() const {

@@ -80,27 +80,6 @@ Readiness daemonset_ready(const Json* live, const std::vector<std::shared_ptr<co
   return {};
 }
 
-std::string not_allocatable(const Json& node) {
-  if (kube::label(node, "nvidia.com/gpu.deploy.device-plugin") != "true") return {};
-  if (has(node, {"metadata", "deletionTimestamp"})) return {};
-  // All of the vendor's names: MIG profiles, shared GPUs, and names that a plugin's configuration gave.
-  const auto ours = [](std::string_view name) { return name.starts_with("nvidia.com/"); };
-  const auto count = [](const Json& quantity) { return kube::parse_quantity(quantity).value_or(0); };
-  const auto& allocatable = get_object(node, {"status", "allocatable"});
-  for (const auto& [name, quantity] : allocatable) {
-    if (ours(name) && count(quantity) > 0) return {};
-  }
-  std::vector<std::string> none;
-  for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
-    if (ours(name))
-      none.push_back(std::string(name) + ": 0 of " + std::to_string(count(quantity)) + " allocatable");
-  }
-  const std::string doing = "node " + std::string(kube::name_of(node)) + ": ";
-  if (none.empty()) return doing + "no GPU is advertised";
-  std::ranges::sort(none);
-  return doing + join(none, ", ");
-}
-
 Readiness deployment_ready(const Json* live) {
   if (!live) return no("not created yet");
   if (get_int(*live, {"status", "observedGeneration"}) < get_int(*live, {"metadata", "generation"})) {

@@ -20,9 +20,4 @@ Readiness daemonset_ready(const Json* live, const std::vector<std::shared_ptr<co
                           const std::vector<std::shared_ptr<const Json>>& revisions);
 Readiness deployment_ready(const Json* live);
 
-// Why a node whose GPUs are to be advertised (label nvidia.com/gpu.deploy.device-plugin is "true") offers
-// none, although its device plugin may run: "node n1: nvidia.com/gpu: 0 of 8 allocatable". "" when it offers
-// one, or need not.
-std::string not_allocatable(const Json& node);
-
 }  // namespace gpuop::op

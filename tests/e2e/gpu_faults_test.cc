@@ -59,7 +59,7 @@ TEST_F(gpu_faults, are_named_and_end_with_the_reset) {
   // Nothing left to schedule: the policy is not ready, and says where.
   fault("all", {"lost"});
   ASSERT_TRUE(wait([&] { return chain().policy_state == "notReady"; }, 20s)) << render(chain()) << logs();
-  EXPECT_TRUE(contains(chain().message, "node gpu: nvidia.com/gpu: 0 of 2 allocatable")) << chain().message;
+  EXPECT_TRUE(contains(chain().message, "nvidia.com/gpu: 0 of 2 allocatable")) << chain().message;
   said = status();
   EXPECT_EQ(said.code, 1) << said.out;
   EXPECT_TRUE(contains(said.out, ": XID 79")) << said.out;

@@ -7,19 +7,21 @@
 namespace gpuop::fleet {
 namespace {
 
+const Json kPod = JsonObject{{"metadata", JsonObject{{"name", "p"}, {"namespace", "ns"}}}};
+
 Json status(const std::string& text) {
   return *parse_json(text);
 }
 
 TEST(fleet, a_crash_without_a_message_leads_to_its_log) {
-  const auto loop = container_fault("p", status(R"({"name":"c","restartCount":3,"state":{"waiting":{
+  const auto loop = container_fault(kPod, status(R"({"name":"c","restartCount":3,"state":{"waiting":{
       "reason":"CrashLoopBackOff","message":"back-off 40s"}},"lastState":{"terminated":{"exitCode":1}}})"));
   ASSERT_TRUE(loop);
   EXPECT_EQ(loop->text, "container c: CrashLoopBackOff: back-off 40s");
   EXPECT_EQ(loop->log, (LogRef{"p", "c", false}));
   EXPECT_TRUE(loop->stuck);
 
-  const auto first = container_fault("p", status(R"({"name":"c","restartCount":1,"state":{"waiting":{
+  const auto first = container_fault(kPod, status(R"({"name":"c","restartCount":1,"state":{"waiting":{
       "reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":1,"message":"a\nno driver"}}})"));
   ASSERT_TRUE(first);
   EXPECT_EQ(first->text, "container c: CrashLoopBackOff: no driver");
@@ -27,17 +29,17 @@ TEST(fleet, a_crash_without_a_message_leads_to_its_log) {
   EXPECT_FALSE(first->stuck);
 
   const auto again = container_fault(
-      "p", status(R"({"name":"c","state":{"running":{}},"lastState":{"terminated":{"exitCode":137}}})"));
+      kPod, status(R"({"name":"c","state":{"running":{}},"lastState":{"terminated":{"exitCode":137}}})"));
   ASSERT_TRUE(again);
   EXPECT_EQ(again->log, (LogRef{"p", "c", true})) << "the words are in the log of the run before";
 
   const auto image =
-      container_fault("p", status(R"({"name":"c","state":{"waiting":{"reason":"ErrImagePull"}}})"));
+      container_fault(kPod, status(R"({"name":"c","state":{"waiting":{"reason":"ErrImagePull"}}})"));
   ASSERT_TRUE(image);
   EXPECT_TRUE(image->stuck);
   EXPECT_FALSE(image->log) << "it never ran";
   EXPECT_FALSE(
-      container_fault("p", status(R"({"name":"c","state":{"waiting":{"reason":"PodInitializing"}}})")));
+      container_fault(kPod, status(R"({"name":"c","state":{"waiting":{"reason":"PodInitializing"}}})")));
 }
 
 TEST(fleet, last_words_are_the_last_error) {

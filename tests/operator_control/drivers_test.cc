@@ -69,7 +69,7 @@ TEST(operator_drivers_control, a_default_resource_owns_nodes_and_becomes_ready) 
                           R"(},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}})");
   cluster.merge(
       kube::kPods, kNs, "d",
-      R"({"status":{"phase":"Running","containerStatuses":[{"name":"c","ready":true,"image":"i","imageID":"i","restartCount":0}]}})",
+      R"({"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}],"containerStatuses":[{"name":"c","ready":true,"image":"i","imageID":"i","restartCount":0}]}})",
       "status");
   cluster.all_available();
   EXPECT_EQ(cluster.state_of("default"), "ready") << cluster.error_of("default");
@@ -177,6 +177,7 @@ TEST(operator_drivers_control, two_resources_share_the_probe_script_in_peace) {
   cluster.driver("a", R"({"nodeSelector":{"pool":"x"}})");
   cluster.driver("rest", R"({"default":true})");
   EXPECT_EQ(cluster.driver_sets().size(), 2u);
+  cluster.loop->run_for(10s);  // its nodes get no further, which is told once
   const int writes = cluster.writes;
   cluster.label("n2", R"("nvidia.com/whatever":"1")");
   cluster.loop->run_for(2min);

@@ -114,6 +114,11 @@ class Cluster {
     const Json* found = kube::condition(object, type);
     return found ? *found : Json(nullptr);
   }
+  Json node_condition(const std::string& name, const std::string& type) {
+    const Json object = get(kube::kNodes, "", name);
+    const Json* found = kube::condition(object, type);
+    return found ? *found : Json(nullptr);
+  }
   std::map<std::string, std::string> labels(const std::string& name) {
     std::map<std::string, std::string> out;
     const Json object = get(kube::kNodes, "", name);
@@ -128,11 +133,32 @@ class Cluster {
     merge(kube::kNodes, "", name,
           R"({"status":{"capacity":{)" + capacity + R"(},"allocatable":{)" + allocatable + "}}}", "status");
   }
-  // Every DaemonSet has what it asks for, and every node's GPUs are allocatable.
+  // A pod of an operand on a node, with this status; an existing one gets the status.
+  void pod(const std::string& app, const std::string& node, const std::string& status) {
+    const std::string name = app + "-" + node;
+    if (get(kube::kPods, kNs, name).is_null()) {
+      const std::string text = R"({"metadata":{"name":")" + name + R"(","labels":{"app":")" + app +
+                               R"("}},"spec":{"nodeName":")" + node +
+                               R"(","containers":[{"name":"c","image":"i"}]}})";
+      must(kube::await(
+          *loop, [&](auto done) { return client->create(kube::kPods, kNs, *parse_json(text), {}, done); }));
+    }
+    merge(kube::kPods, kNs, name, R"({"status":)" + status + "}", "status");
+  }
+  static constexpr const char* kRunning =
+      R"({"phase":"Running","conditions":[{"type":"Ready","status":"True"}],"containerStatuses":null})";
+  // Every DaemonSet has what it asks for, and every node's GPUs are allocatable and validated.
   void all_available() {
-    for (const auto& name : names(kube::kNodes, ""))
+    for (const auto& name : names(kube::kNodes, "")) {
       devices(name, R"("nvidia.com/gpu":"8")", R"("nvidia.com/gpu":"8")");
+      if (labels(name)["nvidia.com/gpu.present"] == "true") validated(name);
+    }
     daemonsets_available();
+  }
+  void validated(const std::string& node) {
+    label(node, R"("nvidia.com/gpu.product":"NVIDIA-L4")");
+    for (const char* app : {"nvidia-operator-validator", "gpu-feature-discovery", "nvidia-dcgm-exporter"})
+      pod(app, node, kRunning);
   }
   void daemonsets_available() {
     for (const auto& name : names(kube::kDaemonSets, kNs)) {

@@ -1,0 +1,139 @@
+#include "operator/node_health.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+namespace {
+
+using Act = HealthChange::Act;
+
+constexpr Duration kGap = 1s;
+constexpr Duration kOnItsWay = 5s;
+constexpr Duration kWordsGap = 30s;
+constexpr std::size_t kShown = 3;
+
+// When this may be written: `from` plus `gap`, unless that is past.
+std::optional<Duration> still(const std::optional<Duration>& from, Duration gap, Duration now) {
+  if (!from || now - *from >= gap) return std::nullopt;
+  return gap - (now - *from);
+}
+
+}  // namespace
+
+HealthChange decide_health(const Json& node, bool wanted, const std::optional<fleet::BrokenLink>& link,
+                           const HealthMemory& memory, Duration now) {
+  HealthChange change;
+  const Json* present = kube::condition(node, kGpuReady);
+  if (!wanted) {
+    if (present) change.act = Act::kRemove;
+    return change;
+  }
+  change.status = link ? "False" : "True";
+  change.reason = link ? link->reason : "Validated";
+  change.message = link ? link->text() : "every operand that this node needs is ready";
+  const std::string_view status = present ? get_string(*present, {"status"}) : "";
+  const bool news = !present || status != change.status || get_string(*present, {"reason"}) != change.reason;
+  if (!news && get_string(*present, {"message"}) == change.message) return change;
+  const bool on_its_way = link && !link->failed;
+  if (on_its_way) change.wait = still(memory.working_since.value_or(now), kOnItsWay, now);
+  if (!change.wait)
+    change.wait = still(memory.written, !news ? kWordsGap : on_its_way ? kOnItsWay : kGap, now);
+  if (change.wait) return change;
+  change.act = Act::kWrite;
+  change.transition = status != change.status;
+  if (news && link && link->failed) change.event = "Warning";
+  if (news && !link && status == "False") change.event = "Normal";
+  return change;
+}
+
+Json health_patch(const HealthChange& change, Time now) {
+  JsonObject condition{{"type", kGpuReady}};
+  if (change.act == Act::kRemove) {
+    condition["$patch"] = "delete";
+  } else {
+    const std::string text = format_time(now);
+    condition["status"] = change.status;
+    condition["reason"] = change.reason;
+    condition["message"] = change.message;
+    condition["lastHeartbeatTime"] = text;
+    if (change.transition) condition["lastTransitionTime"] = text;
+  }
+  return JsonObject{{"status", JsonObject{{"conditions", JsonArray{std::move(condition)}}}}};
+}
+
+fleet::NodeChain NodeHealth::chain(const Json& node) const {
+  return fleet::chain_of(node, cache_.pods_on(kube::name_of(node)));
+}
+
+// `told`: the condition says so, or is about to.
+void NodeHealth::remember(const std::string& node, const std::optional<fleet::BrokenLink>& link, bool told) {
+  metrics_.set_node(node, link ? link->stage : "", link ? link->reason : "");
+  if (link)
+    broken_[node] = *link;
+  else
+    broken_.erase(node);
+  if (!link || !link->failed)
+    failed_.erase(node);
+  else if (told)
+    failed_[node] = "node " + node + ": " + link->text();
+}
+
+const fleet::BrokenLink* NodeHealth::link_of(const std::string& node) const {
+  const auto found = broken_.find(node);
+  return found == broken_.end() ? nullptr : &found->second;
+}
+
+void NodeHealth::forget(const std::string& node) {
+  remember(node, std::nullopt, true);
+  memory_.erase(node);
+}
+
+std::string NodeHealth::words() const {
+  std::vector<std::string> shown;
+  for (const auto& [node, words] : failed_) {
+    if (shown.size() == kShown) break;
+    shown.push_back(words);
+  }
+  const std::size_t more = failed_.size() - shown.size();
+  return join(shown, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more nodes" : "");
+}
+
+std::optional<Duration> NodeHealth::look(const Json& node, const fleet::NodeChain& chain, bool wanted,
+                                         std::function<void(bool ok)> done) {
+  const std::string name(kube::name_of(node));
+  const auto link = wanted ? chain.broken_link() : std::nullopt;
+  const Duration now = client_.loop().elapsed();
+  HealthMemory& memory = memory_[name];
+  if (!link || link->failed)
+    memory.working_since.reset();
+  else if (!memory.working_since)
+    memory.working_since = now;
+  const HealthChange change = decide_health(node, wanted, link, memory, now);
+  remember(name, link, !change.wait);
+  if (change.act == Act::kNothing) {
+    done(true);
+    return change.wait;
+  }
+  memory.written = now;
+  const Json patch = health_patch(change, client_.loop().now());
+  kube::WriteOptions write;
+  write.subresource = "status";
+  const Json subject = node;
+  client_
+      .patch(kube::kNodes, "", name, kube::Patch::kStrategic, patch, write,
+             [this, name, change, subject, done](kube::ApiResult<> result) {
+               if (!result && !result.error().not_found()) {
+                 log::warn("the node's condition was not written",
+                           {{"node", name}, {"error", result.error().message}});
+                 return done(false);
+               }
+               if (!change.event.empty()) events_.event(subject, change.event, change.reason, change.message);
+               done(true);
+             })
+      .detach();
+  return std::nullopt;
+}
+
+}  // namespace gpuop::op
