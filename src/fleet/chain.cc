@@ -340,6 +340,15 @@ const Stage* NodeChain::first_broken() const {
   return nullptr;
 }
 
+bool NodeChain::usable() const {
+  static const std::set<std::string_view> kNeeded = {"discovered", "driver", "toolkit",
+                                                     "cuda",       "plugin", "nvidia-sandbox-validator"};
+  return gpu && node_fault.empty() && std::ranges::all_of(stages, [](const Stage& stage) {
+           return !kNeeded.contains(stage.name) || stage.state == StageState::kDone ||
+                  stage.state == StageState::kOff;
+         });
+}
+
 std::string BrokenLink::text() const {
   return stage + ": " + evidence + (cure.empty() ? "" : "; " + cure);
 }

@@ -68,7 +68,10 @@ struct NodeChain {
   std::string node_fault;  // why the node itself is not ready; "" when it is, or does not say
   // The first stage that is neither done nor off; nullptr when the node is ready.
   const Stage* first_broken() const;
-  // The same with the node's own state before it; nullopt when the node is ready or has no GPU.
+  // Its GPUs can be used: every stage up to the plugin is done or off, and the node itself is ready. What
+  // reports and labels may still be missing.
+  bool usable() const;
+  // The first broken stage, or the node's own state before it; nullopt when the node is ready or has no GPU.
   std::optional<BrokenLink> broken_link() const;
   bool operator==(const NodeChain& other) const = default;
 };

@@ -75,6 +75,8 @@ struct Controller::Impl {
                     const std::vector<std::string>& notes, std::function<void(bool)> done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
   std::string nodes_without_gpus() const;
+  NodeChange labels_of(const Object& node);
+  void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints, Finished done);
   void look_again(const std::string& node);
   void look(const Object& node, const fleet::NodeChain& chain, bool wanted, Finished done);
   ClusterView view() const;
@@ -141,14 +143,15 @@ bool same_relevant(const Json& a, const Json& b) {
   return true;
 }
 
-// What of a node's status its chain reads.
+// What of a node's state its chain and its taints depend on.
 bool same_health(const Json& a, const Json& b) {
-  for (std::string_view part : {"conditions", "allocatable", "capacity"}) {
-    const Json* left = find(a, {"status", part});
-    const Json* right = find(b, {"status", part});
-    if (left && right ? *left != *right : left != right) return false;
-  }
-  return true;
+  const auto same = [&](std::string_view part, std::string_view field) {
+    const Json* left = find(a, {part, field});
+    const Json* right = find(b, {part, field});
+    return left && right ? *left == *right : left == right;
+  };
+  return same("status", "conditions") && same("status", "allocatable") && same("status", "capacity") &&
+         same("status", "nodeInfo") && same("spec", "taints");
 }
 
 }  // namespace
@@ -346,7 +349,8 @@ void Controller::Impl::reconcile(Finished done) {
     metrics.set_status(-1);
     // Nobody serves the nodes any more: what the operator says of them goes.
     cache.of(kube::kNodes).for_each([this](const Object& node) {
-      if (kube::condition(*node, kGpuReady)) nodes.add(std::string(kube::name_of(*node)));
+      if (kube::condition(*node, kGpuReady) || !decide_taints(*node, {}, false, false, false).empty())
+        nodes.add(std::string(kube::name_of(*node)));
     });
     return done(true);
   }
@@ -400,6 +404,7 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
   ClusterFacts facts = gather_facts(cache, config_map_refs(parsed->spec), secret_refs(parsed->spec), server);
   facts.own_image = options.own_image;
   facts.env = options.env;
+  facts.own_taints = own_taints(rules->taints);
   facts.runtime = detect_runtime(cache, facts.openshift(), warnings);
   auto plan = std::make_shared<Plan>(render(*parsed, facts, options.assets));
   warnings.insert(warnings.end(), plan->warnings.begin(), plan->warnings.end());
@@ -526,8 +531,22 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
   if (!rules) {
     // A policy that cannot be read, or stands beside a GPUCluster, takes nothing away.
     if (!all_policies().empty()) return done(true);
-    return look(node, {}, false, std::move(done));
+    const TaintChange taints = decide_taints(*node, {}, false, false, false);
+    if (taints.empty()) return look(node, {}, false, std::move(done));
+    return patch_node(node, {}, taints, std::move(done));
   }
+  const NodeChange change = labels_of(node);
+  const bool served = change.gpu && kube::label(*node, "nvidia.com/gpu.deploy.operands") != "false";
+  const auto chain = health.chain(*node);
+  const bool validated = chain.usable() && is_gpu(node) && fleet::not_allocatable(*node).empty();
+  const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);
+  // The patch's own event brings the node back here.
+  if (change.empty() && taints.empty()) return look(node, chain, is_gpu(node) && served, std::move(done));
+  patch_node(node, change, taints, std::move(done));
+}
+
+NodeChange Controller::Impl::labels_of(const Object& node) {
+  const std::string name(kube::name_of(*node));
   const auto& labels = get_object(*node, {"metadata", "labels"});
   std::optional<Duration> missing;
   if (!has_gpu_feature(labels) && is_gpu(node)) {
@@ -536,8 +555,7 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
   } else {
     vanished.erase(name);
   }
-  const NodeChange change =
-      decide_node(labels, get_object(*node, {"metadata", "annotations"}), *rules, missing);
+  NodeChange change = decide_node(labels, get_object(*node, {"metadata", "annotations"}), *rules, missing);
   if (change.wait) nodes.add_after(name, *change.wait);
   const std::string warning = join(change.warnings, "; ");
   if (!warning.empty() && warned[name] != warning) {
@@ -545,16 +563,21 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
     events.event(*node, "Warning", "GPUOperatorNodeLabels", warning);
     warned[name] = warning;
   }
-  // The labels' own event brings the node back here.
-  if (change.empty()) {
-    const bool wanted = is_gpu(node) && kube::label(*node, "nvidia.com/gpu.deploy.operands") != "false";
-    return look(node, health.chain(*node), wanted, std::move(done));
-  }
+  return change;
+}
+
+void Controller::Impl::patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
+                                  Finished done) {
+  const std::string name(kube::name_of(*node));
+  Json patch = node_patch(change);
+  add_taints(patch, taints, *node);
   client
-      .patch(kube::kNodes, "", name, kube::Patch::kMerge, node_patch(change), {},
+      .patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {},
              [name, done](kube::ApiResult<> result) {
+               // A conflict is news of the node that is on its way here.
                if (!result && !result.error().not_found()) {
-                 log::warn("node was not labelled", {{"node", name}, {"error", result.error().message}});
+                 if (!result.error().conflict())
+                   log::warn("node was not labelled", {{"node", name}, {"error", result.error().message}});
                  return done(false);
                }
                log::info("labelled", {{"node", name}});

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "kube/informer.h"
 #include "kube/object.h"
+#include "operator/taints.h"
 
 namespace gpuop::op {
 namespace {
@@ -138,6 +139,7 @@ ClusterFacts DriverController::facts_for(const Pass& pass, const policy::NvidiaD
   ClusterFacts facts = gather_facts(cache_, config_map_refs(spec), secret_refs(spec), pass.server);
   facts.own_image = options_.own_image;
   facts.env = options_.env;
+  if (pass.active) facts.own_taints = own_taints(taint_rules(*pass.active));
   std::vector<std::string> warnings;
   facts.runtime = detect_runtime(cache_, facts.openshift(), warnings);
   return facts;

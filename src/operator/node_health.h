@@ -62,8 +62,8 @@ class NodeHealth {
   std::optional<Duration> look(const Json& node, const fleet::NodeChain& chain, bool wanted,
                                std::function<void(bool ok)> done);
   void forget(const std::string& node);
-  // "node n1: driver: …" of the first three nodes whose chain failed, as their conditions say it, and how many
-  // more there are; "" when there is none.
+  // "node n1: driver: …" of the first three nodes whose chain failed, as their conditions say it, and how
+  // many more there are; "" when there is none.
   std::string words() const;
   // The broken link of a node that was looked at; null when it had none.
   const fleet::BrokenLink* link_of(const std::string& node) const;

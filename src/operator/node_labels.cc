@@ -125,6 +125,7 @@ LabelRules label_rules(const policy::ClusterPolicySpec& spec) {
   rules.mig_default = spec.mig_manager.config.default_config;
   rules.auto_upgrade = spec.driver.enabled && spec.driver.upgrade_policy &&
                        spec.driver.upgrade_policy->auto_upgrade && !spec.sandbox_workloads.enabled;
+  rules.taints = taint_rules(spec);
   return rules;
 }
 

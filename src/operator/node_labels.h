@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/time.h"
+#include "operator/taints.h"
 #include "policy/cluster_policy.h"
 
 namespace gpuop::op {
@@ -23,6 +24,7 @@ struct LabelRules {
   bool auto_upgrade = false;                 // driver.enabled, autoUpgrade, and no sandbox workloads (§4.5)
   // With NVIDIADriver resources each of them decides for the nodes that it owns: its name to its autoUpgrade.
   std::optional<std::map<std::string, bool>> auto_upgrade_by_owner;
+  TaintRules taints;
 };
 LabelRules label_rules(const policy::ClusterPolicySpec& spec);
 

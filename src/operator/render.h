@@ -65,6 +65,8 @@ struct ClusterFacts {
   bool has_service_monitors = false;  // CRD servicemonitors.monitoring.coreos.com is there
   bool has_prometheus_rules = false;  // CRD prometheusrules.monitoring.coreos.com is there
 
+  JsonArray own_taints;  // core/v1 Taints that the operator puts on GPU nodes: every operand tolerates them
+
   // Driver DaemonSets that upstream's operator made and we took over: their pod template keeps upstream's
   // form, since a change would restart drivers (operator.md §9).
   std::set<std::string> taken_over;

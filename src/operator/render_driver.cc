@@ -8,6 +8,7 @@
 #include "operator/driver_parts.h"
 #include "operator/driver_pools.h"
 #include "operator/pod.h"
+#include "operator/taints.h"
 
 namespace gpuop::op {
 namespace {
@@ -182,6 +183,7 @@ class DriverRenderer {
     set(pod, {"nodeSelector"}, std::move(selector));
     for (const Json& toleration : spec_.tolerations)
       ensure(pod, {"tolerations"}).as_array().push_back(toleration);
+    tolerate(pod, facts_.own_taints);
     if (!spec_.priority_class_name.empty()) set(pod, {"priorityClassName"}, spec_.priority_class_name);
     if (spec_.pod_security_context.is_object()) set(pod, {"securityContext"}, spec_.pod_security_context);
     if (spec_.node_affinity.is_object()) set(pod, {"affinity", "nodeAffinity"}, spec_.node_affinity);

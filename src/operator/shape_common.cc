@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "operator/pod.h"
 #include "operator/shape.h"
+#include "operator/taints.h"
 
 namespace gpuop::op {
 
@@ -56,6 +57,7 @@ Result<> shape_common(const View& view, Json& daemonset) {
   Json& pod = pod_spec(daemonset);
   if (!common.priority_class_name.empty()) set(pod, {"priorityClassName"}, common.priority_class_name);
   if (!common.tolerations.empty()) set(pod, {"tolerations"}, common.tolerations);
+  tolerate(pod, view.facts.own_taints);
   if (common.pod_security_context.is_object()) set(pod, {"securityContext"}, common.pod_security_context);
   return {};
 }

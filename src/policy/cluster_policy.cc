@@ -1,6 +1,9 @@
 // The declaration of ClusterPolicy: every field of operator.md §1.3, once.
 #include "policy/cluster_policy.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "policy/crds.h"
 #include "policy/schema.h"
 #include "policy/upgrade_policy.h"
@@ -11,6 +14,21 @@ namespace {
 
 constexpr const char* kDetected = "ignored; the runtime is detected";
 constexpr const char* kNoEffect = "ignored";
+
+// As the API server takes a taint's key: [prefix/]name.
+bool matches_taint_key(std::string_view text) {
+  const auto slash = text.find('/');
+  const auto name = slash == std::string_view::npos ? text : text.substr(slash + 1);
+  const auto word = [](std::string_view part, std::size_t most) {
+    const auto edge = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+    return !part.empty() && part.size() <= most && edge(part.front()) && edge(part.back()) &&
+           std::ranges::all_of(part, [&](char c) { return edge(c) || c == '-' || c == '_' || c == '.'; });
+  };
+  return word(name, 63) && (slash == std::string_view::npos || word(text.substr(0, slash), 253));
+}
+
+constexpr const char* kTaintKey =
+    "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 
 }  // namespace
 
@@ -276,6 +294,30 @@ void describe(Fields<HostPaths>& f) {
       .default_value("/var/lib/kubelet");
 }
 
+void describe(Fields<FleetSpec::StartupTaint>& f) {
+  using Taint = FleetSpec::StartupTaint;
+  f.add("enabled", &Taint::enabled,
+        "Keep pods off a GPU node by a NoSchedule taint from when it joins or starts until its GPUs are "
+        "validated.");
+  f.add("key", &Taint::key, "The taint's key.")
+      .pattern(kTaintKey, matches_taint_key, "be a key such as example.com/gpu.not-ready");
+}
+
+void describe(Fields<FleetSpec::DedicatedTaint>& f) {
+  using Taint = FleetSpec::DedicatedTaint;
+  f.add("enabled", &Taint::enabled,
+        "Keep pods that do not tolerate it off GPU nodes by a NoSchedule taint; Kubernetes tolerates it for "
+        "pods "
+        "that ask for GPUs where the admission plugin ExtendedResourceToleration is on.");
+  f.add("key", &Taint::key, "The taint's key.")
+      .pattern(kTaintKey, matches_taint_key, "be a key such as nvidia.com/gpu");
+}
+
+void describe(Fields<FleetSpec>& f) {
+  f.add("startupTaint", &FleetSpec::startup_taint, "A taint of GPU nodes that are not ready yet.");
+  f.add("dedicatedTaint", &FleetSpec::dedicated_taint, "A taint of every GPU node.");
+}
+
 void describe(Fields<ClusterPolicySpec>& f) {
   using Spec = ClusterPolicySpec;
   f.add("operator", &Spec::op, "The operator itself.").required();
@@ -305,6 +347,7 @@ void describe(Fields<ClusterPolicySpec>& f) {
       .deprecated("ignored; install Kata Containers itself");
   f.add("ccManager", &Spec::cc_manager, "The confidential computing manager.");
   f.add("hostPaths", &Spec::host_paths, "Paths on the host.");
+  f.add("fleet", &Spec::fleet, "Additions that upstream's operator does not have and leaves alone.");
 }
 
 const Schema& cluster_policy_spec_schema() {

@@ -164,6 +164,18 @@ struct CcManagerSpec : Operand {
   std::string default_mode;  // "", on, off, devtools
 };
 
+// Additions of ours, unknown to upstream and off unless asked for.
+struct FleetSpec {
+  struct StartupTaint {
+    bool enabled = false;
+    std::string key = "nvidia.com/gpu.not-ready";
+  } startup_taint;
+  struct DedicatedTaint {
+    bool enabled = false;
+    std::string key = "nvidia.com/gpu";
+  } dedicated_taint;
+};
+
 struct ClusterPolicySpec {
   OperatorSpec op;  // "operator"
   DaemonsetsSpec daemonsets;
@@ -193,6 +205,7 @@ struct ClusterPolicySpec {
   KataManagerSpec kata_manager;
   CcManagerSpec cc_manager;
   HostPaths host_paths;
+  FleetSpec fleet;
 };
 
 struct ClusterPolicy {

@@ -1,0 +1,133 @@
+#include "operator/taints.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+namespace {
+
+constexpr std::string_view kEffect = "NoSchedule";
+
+bool is_taint(const Json& taint, std::string_view key) {
+  return get_string(taint, {"key"}) == key && get_string(taint, {"effect"}) == kEffect;
+}
+
+class NodeTaints {
+ public:
+  explicit NodeTaints(const Json& node)
+      : taints_(get_array(node, {"spec", "taints"})),
+        boot_(get_string(node, {"status", "nodeInfo", "bootID"})),
+        validated_(kube::annotation(node, kValidatedAnnotation)) {
+    for (std::string& key : split(kube::annotation(node, kTaintsAnnotation), ',')) {
+      if (!key.empty()) own_.insert(std::move(key));
+    }
+    before_ = keys(own_);
+  }
+
+  bool owns(const std::string& key) const { return own_.contains(key); }
+  std::set<std::string> owned() const { return own_; }
+  bool validated_this_boot() const {
+    return !validated_.empty() && validated_ == (boot_.empty() ? "-" : boot_);
+  }
+
+  void put(const std::string& key) {
+    if (std::ranges::any_of(taints_, [&](const Json& taint) { return is_taint(taint, key); })) return;
+    taints_.push_back(JsonObject{{"key", key}, {"effect", kEffect}});
+    own_.insert(key);
+    changed_ = true;
+  }
+  void take(const std::string& key) {
+    own_.erase(key);
+    const auto gone = std::remove_if(taints_.begin(), taints_.end(),
+                                     [&](const Json& taint) { return is_taint(taint, key); });
+    changed_ = changed_ || gone != taints_.end();
+    taints_.erase(gone, taints_.end());
+  }
+  void set_validated(bool yes) { validated_now_ = yes ? (boot_.empty() ? "-" : boot_) : ""; }
+
+  TaintChange change() const {
+    TaintChange out;
+    if (changed_) out.taints = taints_;
+    const std::string own = keys(own_);
+    if (own != before_) out.annotations[std::string(kTaintsAnnotation)] = absent_if_empty(own);
+    if (validated_now_ && *validated_now_ != validated_)
+      out.annotations[std::string(kValidatedAnnotation)] = absent_if_empty(*validated_now_);
+    return out;
+  }
+
+ private:
+  static std::string keys(const std::set<std::string>& own) {
+    const std::vector<std::string> list(own.begin(), own.end());
+    return join(list, ",");
+  }
+  static std::optional<std::string> absent_if_empty(const std::string& text) {
+    return text.empty() ? std::nullopt : std::optional(text);
+  }
+
+  JsonArray taints_;
+  std::string boot_;
+  std::string validated_;  // as the node says it
+  std::optional<std::string> validated_now_;
+  std::set<std::string> own_;
+  std::string before_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+TaintRules taint_rules(const policy::ClusterPolicySpec& spec) {
+  TaintRules rules;
+  if (spec.fleet.startup_taint.enabled) rules.startup = spec.fleet.startup_taint.key;
+  if (spec.fleet.dedicated_taint.enabled) rules.dedicated = spec.fleet.dedicated_taint.key;
+  return rules;
+}
+
+JsonArray own_taints(const TaintRules& rules) {
+  JsonArray out;
+  for (const std::string* key : {&rules.startup, &rules.dedicated}) {
+    if (!key->empty()) out.push_back(JsonObject{{"key", *key}, {"effect", kEffect}});
+  }
+  return out;
+}
+
+void tolerate(Json& pod_spec, const JsonArray& taints) {
+  for (const Json& taint : taints) {
+    if (kube::tolerates(taint, get_array(pod_spec, {"tolerations"}))) continue;
+    JsonArray tolerations = get_array(pod_spec, {"tolerations"});
+    tolerations.push_back(
+        JsonObject{{"key", get_string(taint, {"key"})}, {"operator", "Exists"}, {"effect", kEffect}});
+    set(pod_spec, {"tolerations"}, std::move(tolerations));
+  }
+}
+
+TaintChange decide_taints(const Json& node, const TaintRules& rules, bool gpu, bool served, bool validated) {
+  NodeTaints now(node);
+  const bool starts = gpu && served && !rules.startup.empty() && !validated && !now.validated_this_boot();
+  const bool dedicated = gpu && !rules.dedicated.empty();
+  for (const auto& key : now.owned()) {
+    if (!(starts && key == rules.startup) && !(dedicated && key == rules.dedicated)) now.take(key);
+  }
+  if (starts) now.put(rules.startup);
+  // Also one that the node was registered with, for which the policy names it.
+  if (!starts && gpu && !rules.startup.empty() && !(dedicated && rules.startup == rules.dedicated))
+    now.take(rules.startup);
+  if (dedicated) now.put(rules.dedicated);
+  if (!gpu || rules.startup.empty())
+    now.set_validated(false);
+  else if (validated)
+    now.set_validated(true);
+  return now.change();
+}
+
+void add_taints(Json& patch, const TaintChange& change, const Json& node) {
+  for (const auto& [key, value] : change.annotations)
+    set(patch, {"metadata", "annotations", key}, value ? Json(*value) : Json(nullptr));
+  if (!change.taints) return;
+  set(patch, {"spec", "taints"}, change.taints->empty() ? Json(nullptr) : Json(*change.taints));
+  set(patch, {"metadata", "resourceVersion"}, get_string(node, {"metadata", "resourceVersion"}));
+}
+
+}  // namespace gpuop::op
