@@ -328,6 +328,7 @@ Result<Fault> parse_fault(const std::vector<std::string>& words) {
                                                     {"fabric", {Fault::Kind::kFabric, 0}},
                                                     {"row-remap", {Fault::Kind::kRowRemap, 0}}};
   std::vector<std::string> names;
+  names.reserve(forms.size());
   for (const auto& [name, form] : forms) names.push_back(name);
   if (words.empty()) return fail(Code::kInvalid, "fault: none given; there are " + join(names, ", "));
   auto form = forms.find(words[0]);
@@ -471,6 +472,7 @@ Result<fs::path> choose_node(const std::string& node, const fs::path& state_dir,
   const std::string doing = "find node '" + node + "': ";
   if (fit.size() > 1) {
     std::vector<std::string> dirs;
+    dirs.reserve(fit.size());
     for (const FoundNode& found : fit) dirs.push_back("'" + found.state_dir.string() + "'");
     std::sort(dirs.begin(), dirs.end());
     return fail(Code::kConflict, doing + "the fleets in " + join(dirs, " and ") +

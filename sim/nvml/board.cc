@@ -76,7 +76,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByUUIDV(const UuidV* uuid, void** out) {
   if (uuid->type != 2) return kInvalidArgument;
   const auto* b = uuid->value.bytes;
   char hex[33];
-  for (int i = 0; i < 16; ++i) snprintf(hex + 2 * i, 3, "%02x", b[i]);
+  for (std::size_t i = 0; i < 16; ++i) snprintf(hex + 2 * i, 3, "%02x", b[i]);
   for (const char* prefix : {"GPU", "MIG"}) {
     snprintf(text, sizeof text, "%s-%.8s-%.4s-%.4s-%.4s-%.12s", prefix, hex, hex + 8, hex + 12, hex + 16,
              hex + 20);

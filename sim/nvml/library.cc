@@ -13,6 +13,7 @@ namespace gpuop::sim::nvml {
 
 namespace {
 
+constexpr std::size_t kCisOfGpu = std::size_t{kMaxGis} * kMaxCis;
 Entity gpus[kMaxGpus];
 Entity migs[kMaxGpus][kMaxGis][kMaxCis];
 Entity gis[kMaxGpus][kMaxGis];
@@ -131,8 +132,8 @@ const Entity* device_of(const State& state, void* handle) {
     return at < state.gpu_count ? &gpus[at] : nullptr;
   }
   if (inside(migs, handle, &at)) {
-    Entity& e = migs[at / (kMaxGis * kMaxCis)][at / kMaxCis % kMaxGis][at % kMaxCis];
-    e = Entity{Kind::kMig, static_cast<std::uint32_t>(at / (kMaxGis * kMaxCis)),
+    Entity& e = migs[at / kCisOfGpu][at / kMaxCis % kMaxGis][at % kMaxCis];
+    e = Entity{Kind::kMig, static_cast<std::uint32_t>(at / kCisOfGpu),
                static_cast<int>(at / kMaxCis % kMaxGis), static_cast<int>(at % kMaxCis)};
     if (e.gpu >= state.gpu_count) return nullptr;
     const GpuInstance& gi = state.gpus[e.gpu].live.gis[e.gi];
@@ -149,9 +150,9 @@ const Entity* instance_of(const State& state, void* handle, Kind kind) {
     return e.gpu < state.gpu_count && state.gpus[e.gpu].live.gis[e.gi].used ? &e : nullptr;
   }
   if (kind == Kind::kComputeInstance && inside(cis, handle, &at)) {
-    Entity& e = cis[at / (kMaxGis * kMaxCis)][at / kMaxCis % kMaxGis][at % kMaxCis];
-    e = Entity{kind, static_cast<std::uint32_t>(at / (kMaxGis * kMaxCis)),
-               static_cast<int>(at / kMaxCis % kMaxGis), static_cast<int>(at % kMaxCis)};
+    Entity& e = cis[at / kCisOfGpu][at / kMaxCis % kMaxGis][at % kMaxCis];
+    e = Entity{kind, static_cast<std::uint32_t>(at / kCisOfGpu), static_cast<int>(at / kMaxCis % kMaxGis),
+               static_cast<int>(at % kMaxCis)};
     return e.gpu < state.gpu_count && state.gpus[e.gpu].live.gis[e.gi].cis[e.ci].used ? &e : nullptr;
   }
   return nullptr;
@@ -209,7 +210,7 @@ int change(const std::function<int(State&)>& with) {
 }
 
 std::uint32_t version_of(const void* versioned) {
-  std::uint32_t version;
+  std::uint32_t version = 0;
   memcpy(&version, versioned, sizeof version);
   return version;
 }

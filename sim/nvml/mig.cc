@@ -55,8 +55,15 @@ void profile_name(char (&out)[96], const GiProfile& gi, std::uint32_t ci_slices)
 // A change of instances: the kernel's files follow it.
 int change_instances(const std::function<int(State&)>& with) {
   int code = change(with);
-  const State* now = code == kSuccess ? library().file.read() : nullptr;
-  if (now) publish_capabilities(*now);
+  if (code != kSuccess) return code;
+  // Another process may change instances meanwhile, and what is written here would undo its files.
+  StateFile& file = library().file;
+  for (std::uint32_t seen = 0; seen != file.generation();) {
+    seen = file.generation();
+    const State* now = file.read();
+    if (!now) return code;
+    publish_capabilities(*now);
+  }
   return code;
 }
 

@@ -36,7 +36,8 @@ std::vector<ProcessInfo> processes(const State& state, const Entity& e) {
 
 // The three layouts of a process list differ in what they leave out at the end.
 template <class Info>
-int list_processes(const char* symbol, void* device, unsigned* count, Info* out, Clients clients) {
+int list_processes(const char* symbol, void* device, unsigned* count, void* room_for, Clients clients) {
+  auto* out = static_cast<Info*>(room_for);
   Call call(symbol);
   if (call.fault) return call.fault;
   const Entity* e = device_of(*call.state, device);
@@ -83,7 +84,7 @@ std::vector<Use> uses(const State& state, std::uint32_t index) {
 }  // namespace
 
 #define NVML_PROCESSES(symbol, Info, clients)                          \
-  NVML_EXPORT int symbol(void* device, unsigned* count, Info* out) {   \
+  NVML_EXPORT int symbol(void* device, unsigned* count, void* out) {   \
     return list_processes<Info>(#symbol, device, count, out, clients); \
   }
 NVML_PROCESSES(nvmlDeviceGetComputeRunningProcesses, ProcessInfoV1, Clients::kCompute)

@@ -65,7 +65,7 @@ int select_devices(Nvml& n, const std::string& id, std::vector<Device>& devices)
   }
   for (const auto& w : wanted) {
     Device d = nullptr;
-    int code;
+    int code = 0;
     if (w.find_first_not_of("0123456789") == std::string::npos) {
       code =
           n.call("nvmlDeviceGetHandleByIndex_v2", static_cast<unsigned>(strtoul(w.c_str(), nullptr, 10)), &d);

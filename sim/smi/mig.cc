@@ -312,7 +312,7 @@ int create_ci(Nvml& n, unsigned gpu, const Gi& gi, const std::string& word) {
     return nvml::kInvalidArgument;
   }
   void* ci = nullptr;
-  int code;
+  int code = 0;
   if (w.start >= 0) {
     nvml::Placement p{static_cast<std::uint32_t>(w.start), k->info.info.slices};
     code = n.call("nvmlGpuInstanceCreateComputeInstanceWithPlacement", gi.handle, k->info.info.id,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <set>
 #include <string>
@@ -35,15 +36,21 @@ class Writer {
     std::error_code why;
     fs::create_directories(file.parent_path(), why);
     if (same(file, content)) return;
-    FILE* f = fopen(file.c_str(), "we");
+    // Whole or not at all, as in the kernel: others may read meanwhile.
+    fs::path fresh = file.parent_path() / ("." + file.filename().string() + "." + std::to_string(getpid()));
+    FILE* f = fopen(fresh.c_str(), "we");
     if (!f) return note(errno);
     bool whole = fwrite(content.data(), 1, content.size(), f) == content.size();
-    if (fclose(f) != 0 || !whole) note(errno);
+    if (fclose(f) != 0 || !whole) return note(errno);
+    fs::rename(fresh, file, why);
+    if (why) note(why.value());
   }
   void keep_only(const fs::path& dir, const std::set<std::string>& names) {
     std::error_code why;
-    for (const auto& entry : fs::directory_iterator(dir, why)) {
-      if (!names.contains(entry.path().filename().string())) fs::remove_all(entry.path(), why);
+    for (fs::directory_iterator at(dir, why), end; !why && at != end; at.increment(why)) {
+      std::string name = at->path().filename().string();
+      // Another's file that is not whole yet is left to it.
+      if (!name.starts_with('.') && !names.contains(name)) fs::remove_all(at->path(), why);
     }
     if (why && why.value() != ENOENT) note(why.value());
   }

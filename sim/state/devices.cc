@@ -22,6 +22,8 @@ namespace {
 bool make_node(const std::string& name, unsigned major, unsigned minor, mode_t mode) {
   if (const char* dir = getenv("GPUOP_SIM_DEV")) {
     std::string path = std::string(dir) + "/" + name;
+    if (mknod(path.c_str(), S_IFCHR | mode, makedev(major, minor)) == 0) return true;
+    // Tests without the right to make devices: any file counts.
     int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd >= 0) close(fd);
     return fd >= 0;

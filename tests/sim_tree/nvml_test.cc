@@ -412,5 +412,46 @@ TEST(sim_tree, nvml_boards_with_mig_off_have_holes_where_instances_could_be) {
   }
 }
 
+// Processes that partition boards at the same time, as a tool that works on all of them does.
+TEST(sim_tree, nvml_capabilities_follow_instances_that_several_processes_make) {
+  constexpr int kBoards = 4;
+  DriverRoot root("H100", kBoards);
+  setenv("GPUOP_KERNEL_ROOT", root.kernel().c_str(), 1);
+  root.change([](State& s) {
+    for (int g = 0; g < kBoards; ++g) s.gpus[g].live.mig_current = s.gpus[g].live.mig_pending = 1;
+  });
+  std::vector<pid_t> children;
+  for (unsigned g = 0; g < kBoards; ++g) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    Nvml n(root);
+    bool good = n.call("nvmlInit_v2") == 0;
+    for (int i = 0; good && i < 7; ++i) {
+      Handle gi = nullptr, ci = nullptr;
+      good = n.call("nvmlDeviceCreateGpuInstance", n.device(g), 19u, &gi) == 0 &&
+             n.call("nvmlGpuInstanceCreateComputeInstance", gi, 0u, &ci) == 0;
+      if (good && i == 6)
+        good = n.call("nvmlComputeInstanceDestroy", ci) == 0 && n.call("nvmlGpuInstanceDestroy", gi) == 0;
+    }
+    _exit(good && !HasFailure() ? 0 : 1);
+  }
+  for (pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  for (int g = 0; g < kBoards; ++g) {
+    fs::path mig = root.kernel() / "proc/driver/nvidia/capabilities" / ("gpu" + std::to_string(g)) / "mig";
+    auto instances = list_dir(mig);
+    ASSERT_TRUE(instances);
+    EXPECT_EQ(instances->size(), 6u) << g;
+    for (const auto& gi : *instances) {
+      EXPECT_TRUE(file_exists(mig / gi / "access")) << gi;
+      EXPECT_TRUE(file_exists(mig / gi / "ci0/access")) << gi;
+    }
+  }
+  unsetenv("GPUOP_KERNEL_ROOT");
+}
+
 }  // namespace
 }  // namespace gpuop::sim
