@@ -83,7 +83,7 @@ TEST(sim_tree, cuda_refuses_bad_ptx_with_a_log) {
   bad.replace(bad.find("mad.lo.s32"), 10, "mud.lo.s32");
   char log[256] = {};
   int options[] = {kErrorLogBuffer, kErrorLogSize};
-  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};  // NOLINT: the API's way to hand in a number
   void* module = nullptr;
   EXPECT_EQ(c.call("cuModuleLoadDataEx", &module, bad.c_str(), 2u, static_cast<int*>(options),
                    static_cast<void**>(values)),

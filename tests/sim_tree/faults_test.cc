@@ -109,6 +109,7 @@ TEST(sim_tree, fault_command_line) {
   auto run = [&](std::vector<std::string> words) {
     words.insert(words.begin(), "fault");
     std::vector<char*> argv;
+    argv.reserve(words.size());
     for (auto& w : words) argv.push_back(w.data());
     return sim_fault_main(static_cast<int>(argv.size()), argv.data());
   };
