@@ -1,12 +1,17 @@
-// gpuctl preflight: what would come of a values file, before helm is run.
+// gpuctl preflight: what would come of a values file, before helm is run, and whether a cluster's versions
+// and what the values ask for go together.
 #include <cstdio>
 
 #include "base/files.h"
+#include "base/loop.h"
 #include "base/yaml.h"
 #include "cli.h"
 #include "commands.h"
 #include "data_dir.h"
+#include "fleet/compatibility.h"
 #include "fleet/values.h"
+#include "kube/config.h"
+#include "kube/object.h"
 
 namespace gpuop {
 namespace {
@@ -22,11 +27,16 @@ void print(const std::string& file, const fleet::ValuesFinding& finding) {
   std::printf("%s:%d: %s: %s%s\n", file.c_str(), finding.line, word, path.c_str(), finding.text.c_str());
 }
 
-// 0: it installs and everything has an effect, or warnings only; 1: the chart refuses it.
-Result<int> check(const std::vector<std::string>& files) {
-  const auto rules = TRY(fleet::load_values_rules(TRY(data_dir()) / "deploy/chart"));
+struct Checked {
   bool good = true;
   std::size_t count = 0;
+  Json values;  // the chart's defaults with those of the files
+};
+
+Result<Checked> check(const std::vector<std::string>& files) {
+  const auto rules = TRY(fleet::load_values_rules(TRY(data_dir()) / "deploy/chart"));
+  Checked out;
+  out.values = rules.defaults;
   for (const auto& file : files) {
     const auto documents = TRY(parse_yaml(TRY(read_input(file)), file));
     if (documents.size() > 1)
@@ -37,11 +47,74 @@ Result<int> check(const std::vector<std::string>& files) {
       return fail(Code::kInvalid, "read '" + file + "': a values file is a map of keys");
     const auto findings = fleet::check_values(documents.front(), rules);
     for (const auto& finding : findings) print(file, finding);
-    good = good && fleet::installable(findings);
-    count += findings.size();
+    out.good = out.good && fleet::installable(findings);
+    out.count += findings.size();
+    kube::merge_apply(out.values, documents.front().value);
   }
-  if (count == 0) std::printf("every value is known and has an effect\n");
-  return good ? 0 : 1;
+  return out;
+}
+
+// Before feature discovery has run nothing tells GPU nodes from others.
+bool may_have_gpus(const Json& node) {
+  if (kube::label(node, "nvidia.com/gpu.present") == "true" || kube::label(node, "nvidia.com/gpu") == "true")
+    return true;
+  for (const auto& [key, value] : get_object(node, {"metadata", "labels"})) {
+    const std::string_view name = key;
+    if (name.starts_with("feature.node.kubernetes.io/pci-") && name.find("10de") != std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
+Result<std::map<std::string, fleet::CompatFacts>> node_facts(Loop& loop, kube::Client& client) {
+  std::map<std::string, fleet::CompatFacts> gpu;
+  std::map<std::string, fleet::CompatFacts> all;
+  kube::ListOptions page;
+  page.limit = 500;
+  do {
+    const auto list =
+        kube::await(loop, [&](const auto& done) { return client.list(kube::kNodes, "", page, done); });
+    if (!list) return fail(list.error().error("list nodes"));
+    for (const auto& node : get_array(*list, {"items"})) {
+      auto facts = fleet::node_facts(node);
+      if (const auto arch = get_string(node, {"status", "nodeInfo", "architecture"}); !arch.empty())
+        facts["arch"] = std::string(arch);
+      if (may_have_gpus(node)) gpu.emplace(kube::name_of(node), facts);
+      all.emplace(kube::name_of(node), std::move(facts));
+    }
+    page.continue_token = std::string(get_string(*list, {"metadata", "continue"}));
+  } while (!page.continue_token.empty());
+  return gpu.empty() ? all : gpu;
+}
+
+// Prints what does not go together; answers whether everything can work.
+Result<bool> check_cluster(const std::string& kubeconfig, Checked& checked) {
+  Loop loop;
+  const auto client = TRY(kube::make_client(loop, TRY(kube::find_config(kubeconfig))));
+  HttpRequest request;
+  request.path = "/version";
+  const auto version = kube::await_raw(loop, [&](const auto& done) { return client->raw(request, done); });
+  if (!version) return fail(version.error().error("read the API server's version"));
+  auto facts = fleet::policy_facts(checked.values);
+  const Json body = TRY_IN(parse_json(version->body), "read the API server's version");
+  facts["kubernetes"] = std::string(get_string(body, {"gitVersion"}));
+  const auto nodes = TRY(node_facts(loop, *client));
+  bool good = true;
+  for (const auto& finding : fleet::Compatibility::built_in().check(facts, nodes)) {
+    std::printf("cluster: %s: %s\n", finding.error ? "error" : "warning", finding.line().c_str());
+    good = good && !finding.error;
+    ++checked.count;
+  }
+  return good;
+}
+
+// 0: it installs and everything has an effect, or warnings only; 1: the chart refuses it, or it cannot work.
+Result<int> run(const std::vector<std::string>& files, bool cluster, const std::string& kubeconfig) {
+  Checked checked = TRY(check(files));
+  if (cluster) checked.good = TRY(check_cluster(kubeconfig, checked)) && checked.good;
+  if (checked.count == 0)
+    std::printf(cluster ? "nothing speaks against it\n" : "every value is known and has an effect\n");
+  return checked.good ? 0 : 1;
 }
 
 }  // namespace
@@ -49,15 +122,28 @@ Result<int> check(const std::vector<std::string>& files) {
 int preflight_main(int argc, char** argv) {
   std::vector<std::string> values;
   CLI::App app(
-      "Check before an installation: what each value of a values file does, and what the chart refuses.");
+      "Check before an installation: what each value of a values file does, what the chart refuses, and what "
+      "does not go "
+      "together with the cluster.");
   app.add_option("-f,--values", values,
-                 "values file for the Helm chart; - for standard input; may be repeated")
-      ->required();
+                 "values file for the Helm chart; - for standard input; may be repeated");
+  bool cluster = false;
+  std::string kubeconfig;
+  app.add_flag("--cluster", cluster,
+               "check too whether the cluster's versions and what the values ask for go together");
+  app.add_option("--kubeconfig", kubeconfig,
+                 "that cluster (default: KUBECONFIG, else ~/.kube/config); implies --cluster");
   app.footer(
-      "Exit codes: 0 the chart installs (warnings may be printed), 1 it refuses a value, 2 a file cannot be "
-      "read.");
+      "Exit codes: 0 the chart installs (warnings may be printed), 1 it refuses a value or something cannot "
+      "work "
+      "together, 2 a file or the cluster cannot be read.");
   if (auto code = parse_command_line(app, argc, argv, 2)) return *code;
-  const auto code = check(values);
+  cluster = cluster || !kubeconfig.empty();
+  if (values.empty() && !cluster) {
+    std::fputs("gpuctl preflight: needs --values FILE, --cluster or both\n", stderr);
+    return 2;
+  }
+  const auto code = run(values, cluster, kubeconfig);
   if (code) return *code;
   std::fprintf(stderr, "gpuctl preflight: %s\n", code.error().text().c_str());
   return 2;

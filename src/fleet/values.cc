@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/text.h"
+#include "fleet/built_in.h"
 
 namespace gpuop::fleet {
 namespace {
@@ -86,6 +87,10 @@ class Check {
     for (const auto& rule : rules_.advice) advise(rule);
     std::stable_sort(found_.begin(), found_.end(),
                      [](const auto& a, const auto& b) { return a.line < b.line; });
+    return std::move(found_);
+  }
+  std::vector<ValuesFinding> advice_only() {
+    for (const auto& rule : rules_.advice) advise(rule);
     return std::move(found_);
   }
 
@@ -303,6 +308,23 @@ Result<ValuesRules> load_values_rules(const fs::path& chart) {
 
 std::vector<ValuesFinding> check_values(const YamlDocument& values, const ValuesRules& rules) {
   return Check(values, rules).run();
+}
+
+std::vector<ValuesFinding> check_policy_env(const Json& spec) {
+  static const ValuesRules kRules = [] {
+    ValuesRules rules;
+    const auto list = parse_yaml_one(kAdviceYaml, "advice.yaml");
+    if (!list || !list->value.is_array()) return rules;  // the chart's own tests read it too
+    for (const Json& rule : list->value.get_array()) {
+      if (has(rule, {"env"})) rules.advice.push_back(rule);
+    }
+    return rules;
+  }();
+  YamlDocument document;
+  document.value = spec;
+  // What the operator assumes where nothing is said.
+  if (!has(spec, {"cdi", "enabled"})) set(document.value, {"cdi", "enabled"}, true);
+  return Check(document, kRules).advice_only();
 }
 
 bool installable(const std::vector<ValuesFinding>& findings) {

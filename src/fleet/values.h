@@ -42,6 +42,11 @@ struct ValuesFinding {
 // In the order of lines.
 std::vector<ValuesFinding> check_values(const YamlDocument& values, const ValuesRules& rules);
 
+// The advice on environment variables in a ClusterPolicy's spec, whose paths are those of the values: what
+// was set with kubectl, or by another chart, is told as well. kRefused: it would ruin nodes, and must not be
+// carried out.
+std::vector<ValuesFinding> check_policy_env(const Json& spec);
+
 // Whether the chart would install.
 bool installable(const std::vector<ValuesFinding>& findings);
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "kube/object.h"
+#include "operator/refusals.h"
 
 namespace gpuop::op {
 namespace {
@@ -171,7 +172,8 @@ void Applier::write(const std::shared_ptr<Pass>& pass, const std::string& state,
     if (!result && !raced) {
       const std::string doing =
           (what == Write::kCreate ? "create " : "replace ") + ref.kind + " '" + ref.name + "'";
-      pass->report.errors.emplace(state, result.error().error(doing).text());
+      pass->report.errors.emplace(
+          state, result.error().error(doing).text() + cure_of_refusal(result.error().message));
     } else if (raced) {
       pass->report.raced = true;
       written_.erase(ref);
@@ -212,7 +214,8 @@ void Applier::remove(const std::shared_ptr<Pass>& pass, const std::string& state
               [this, pass, state, ref](kube::ApiResult<> result) {
                 if (!result && !result.error().not_found()) {
                   pass->report.errors.emplace(
-                      state, result.error().error("delete " + ref.kind + " '" + ref.name + "'").text());
+                      state, result.error().error("delete " + ref.kind + " '" + ref.name + "'").text() +
+                                 cure_of_refusal(result.error().message));
                 } else if (result) {
                   log::info("deleted", {{"kind", ref.kind}, {"name", ref.name}});
                 }

@@ -83,6 +83,13 @@ bool ClusterCache::synced() const {
   return true;
 }
 
+std::string ClusterCache::fault() const {
+  for (const auto& [key, watched] : watched_) {
+    if (!watched.informer->synced() && !watched.informer->fault().empty()) return watched.informer->fault();
+  }
+  return {};
+}
+
 void ClusterCache::watch_service_monitors() {
   const auto& type = kube::kServiceMonitors;
   if (watched_.contains(map_key(type.api_version(), type.kind))) return;

@@ -21,6 +21,8 @@ class ClusterCache {
   // Starts every watch; `synced` is called once, when all have their first complete list.
   void start(std::function<void()> synced);
   bool synced() const;
+  // Why one of the watches of start() has no list yet; "" when all do, or nothing is wrong.
+  std::string fault() const;
   // Watches ServiceMonitors too: call when that CRD is known to exist. Idempotent.
   void watch_service_monitors();
   // The same for a cluster-wide kind of ours that need not be there: NVIDIADrivers, GPUClusters.

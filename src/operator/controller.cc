@@ -16,7 +16,10 @@
 #include "operator/node_health.h"
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
-#include "operator/status.h"
+#include "operator/refusals.h"
+#include "operator/review.h"
+#include "operator/status_writer.h"
+#include "policy/crds.h"
 
 namespace gpuop::op {
 
@@ -32,7 +35,8 @@ struct Controller::Impl {
         cache(c, options.ns),
         applier(c, cache),
         events(c, "gpu-operator"),
-        driver_controller(c, cache, options, events),
+        status(c, cache, events),
+        driver_controller(c, cache, options, status),
         health(c, cache, events, metrics),
         policies(
             l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
@@ -70,11 +74,12 @@ struct Controller::Impl {
   void answered(const Result<>& result);
   void reconcile(Finished done);
   void reconcile_active(const Object& live, Finished done);
-  void finish(const Object& live, Outcome outcome, std::vector<std::string> notes, bool retry, Finished done);
-  void write_status(const kube::Resource& type, const Object& live, const Outcome& outcome,
-                    const std::vector<std::string>& notes, std::function<void(bool)> done);
+  void finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry, Finished done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
   std::string nodes_without_gpus() const;
+  void nodes_refused(const kube::ApiError& error);
+  void tell_unsynced();
+  void ask_definition();
   NodeChange labels_of(const Object& node);
   void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints, Finished done);
   void look_again(const std::string& node);
@@ -93,6 +98,7 @@ struct Controller::Impl {
   ClusterCache cache;
   Applier applier;
   kube::EventRecorder events;
+  StatusWriter status;
   DriverController driver_controller;
   NodeHealth health;
   kube::WorkQueue policies;
@@ -108,14 +114,19 @@ struct Controller::Impl {
   std::map<std::string, Duration> vanished;   // node to when its GPU label was first missed (loop time)
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
   std::vector<std::string> last_warnings;
-  std::string broken_nodes;  // as the policy's condition last had them
+  std::vector<std::string>
+      dropped;                // fields that the ClusterPolicies' definition in the cluster does not have
+  std::string refused_nodes;  // why nodes are not labelled: a right that is missing; "" when they are
+  std::string broken_nodes;   // as the policy's condition last had them
   Handle asking;
+  Handle waiting;                                    // for the cache's first lists
   std::vector<std::function<void(Result<>)>> asked;  // who waits for the answers
 };
 
 namespace {
 
 constexpr Duration kWordsDelay = 200ms;
+constexpr Duration kUnsynced = 10s;
 
 bool is_gpu(const Object& node) {
   return node && kube::label(*node, "nvidia.com/gpu.present") == "true";
@@ -297,9 +308,25 @@ void Controller::Impl::ask_openshift() {
         return answered(
             fail(Code::kUnavailable, "read OpenShift's version: no completed update in its history"));
     }
-    server_known = true;
-    answered({});
+    ask_definition();
   });
+}
+
+// Whether the API server keeps every field that we know. Not to be allowed to look is no reason to do
+// nothing.
+void Controller::Impl::ask_definition() {
+  asking = client.get(
+      kube::kCustomResourceDefinitions, "", "clusterpolicies.nvidia.com", [this](kube::ApiResult<> live) {
+        dropped.clear();
+        if (live) {
+          static const Json kOurs = policy::crds().front();
+          dropped = dropped_fields(*live, kOurs, "v1");
+        } else {
+          log::info("the definition of ClusterPolicies was not read", {{"error", live.error().message}});
+        }
+        server_known = true;
+        answered({});
+      });
 }
 
 void Controller::Impl::answered(const Result<>& result) {
@@ -338,7 +365,7 @@ void Controller::Impl::reconcile(Finished done) {
   const std::string chosen = active_policy(all);
   if (cache.synced(kube::kGpuClusters)) {
     cache.of(kube::kGpuClusters).for_each([&](const Object& each) {
-      write_status(kube::kGpuClusters, each, gpu_cluster_outcome(chosen), {}, [](bool) {});
+      status.write(kube::kGpuClusters, *each, gpu_cluster_outcome(chosen), {}, [](bool) {});
     });
   }
   metrics.set_gpu_nodes(view().gpu_nodes);
@@ -356,7 +383,7 @@ void Controller::Impl::reconcile(Finished done) {
   }
   for (const auto& policy : all) {
     if (kube::name_of(*policy) != chosen)
-      write_status(kube::kClusterPolicies, policy, ignored_outcome(chosen), {}, [](bool) {});
+      status.write(kube::kClusterPolicies, *policy, ignored_outcome(chosen), {}, [](bool) {});
   }
   const auto live = cache.of(kube::kClusterPolicies).get(chosen);
   if (chosen != active) {
@@ -368,7 +395,7 @@ void Controller::Impl::reconcile(Finished done) {
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
   if (server_known && generation == seen_generation) return reconcile_active(live, std::move(done));
   if (!has(*live, {"status", "state"}))
-    write_status(kube::kClusterPolicies, live, reconciling_outcome(), {}, [](bool) {});
+    status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {}, [](bool) {});
   ask_server([this, live, generation, done](const Result<>& known) mutable {
     if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, std::move(done));
     seen_generation = generation;
@@ -384,8 +411,9 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
   }
   auto parsed = policy::parse_cluster_policy(*live);
   if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {}, false, std::move(done));
-  std::vector<std::string> notes;
-  for (const auto& note : parsed->notes) notes.push_back(note.text);
+  StatusNotes notes;
+  for (const auto& note : parsed->notes) notes.fields.push_back(note.text);
+  notes.dropped = dropped;
   if (auto checked = policy::check(parsed->spec); !checked) {
     return finish(live, failed_outcome(checked.error().text()), notes, false, std::move(done));
   }
@@ -406,10 +434,26 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
   facts.env = options.env;
   facts.own_taints = own_taints(rules->taints);
   facts.runtime = detect_runtime(cache, facts.openshift(), warnings);
+  const Review found = review(*live, server, cache);
+  notes.advice = found.advice;
+  if (!health.refused().empty()) notes.advice.push_back(health.refused());
+  notes.incompatible = found.lines();
+  metrics.set_compatibility(found.errors(), found.incompatible.size() - found.errors());
+  const auto enforce = options.env.find("COMPATIBILITY_ENFORCE");
+  if (found.errors() > 0 && enforce != options.env.end() && enforce->second == "true") {
+    const std::string why = "incompatible, and COMPATIBILITY_ENFORCE is true: " + join(found.lines(), "; ");
+    return finish(live, failed_outcome(why), notes, false, std::move(done));
+  }
   auto plan = std::make_shared<Plan>(render(*parsed, facts, options.assets));
-  warnings.insert(warnings.end(), plan->warnings.begin(), plan->warnings.end());
+  for (auto& state : plan->states) {
+    const auto refused = found.refused.find(state.name);
+    if (refused != found.refused.end() && state.enabled) state.error.emplace(Code::kInvalid, refused->second);
+  }
+  for (const auto* more : {&plan->warnings, &notes.advice, &*notes.incompatible})
+    warnings.insert(warnings.end(), more->begin(), more->end());
   if (warnings != last_warnings) {
     for (const auto& warning : warnings) {
+      if (std::ranges::find(last_warnings, warning) != last_warnings.end()) continue;
       log::warn(warning);
       events.event(*live, "Warning", "ClusterWarning", warning);
     }
@@ -420,8 +464,7 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
     const auto states = report(*plan, applied);
     const ClusterView seen = view();
     metrics.set_has_nfd_labels(seen.has_feature_labels);
-    finish(live, outcome_of(states, seen), std::move(notes), !applied.errors.empty() || applied.raced,
-           std::move(done));
+    finish(live, outcome_of(states, seen), notes, !applied.errors.empty() || applied.raced, std::move(done));
   });
 }
 
@@ -467,8 +510,10 @@ std::string Controller::Impl::nodes_without_gpus() const {
   return join(all, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more" : "");
 }
 
-void Controller::Impl::finish(const Object& live, Outcome outcome, std::vector<std::string> notes, bool retry,
+void Controller::Impl::finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry,
                               Finished done) {
+  // What nodes do not get is no state's error.
+  if (!refused_nodes.empty() && outcome.reason != "ReconcileFailed") outcome = failed_outcome(refused_nodes);
   metrics.set_status(outcome.metric);
   metrics.count_pass(!outcome.ready);
   if (outcome.reason == "ReconcileFailed") metrics.count_error();
@@ -477,41 +522,7 @@ void Controller::Impl::finish(const Object& live, Outcome outcome, std::vector<s
   if (outcome.ready) {
     metrics.set_last_success(std::chrono::duration<double>(loop.now().time_since_epoch()).count());
   }
-  write_status(kube::kClusterPolicies, live, outcome, notes, [retry, done](bool ok) { done(ok && !retry); });
-}
-
-void Controller::Impl::write_status(const kube::Resource& type, const Object& given, const Outcome& outcome,
-                                    const std::vector<std::string>& notes, std::function<void(bool)> done) {
-  // The latest we know of: the pass may have taken a while.
-  const auto cached = cache.of(type).get(kube::name_of(*given));
-  if (!cached) return done(true);
-  const Json status = status_of(*cached, outcome, notes, options.ns, loop.now());
-  const Json* before = find(*cached, {"status"});
-  if (before && same_status(*before, status)) return done(true);
-  const std::string name(kube::name_of(*cached));
-  const std::string old_state(get_string(*cached, {"status", "state"}));
-  kube::WriteOptions write;
-  write.subresource = "status";
-  const Json patch = JsonObject{{"status", status}};
-  client
-      .patch(type, "", name, kube::Patch::kMerge, patch, write,
-             [this, type, name, cached, outcome, old_state, done](kube::ApiResult<> result) {
-               if (!result && !result.error().not_found()) {
-                 log::warn("status was not written",
-                           {{"kind", type.kind}, {"name", name}, {"error", result.error().message}});
-                 return done(false);
-               }
-               if (old_state != outcome.state) {
-                 log::info(std::string(type.kind) + " state",
-                           {{type.kind == "ClusterPolicy" ? "policy" : "name", name},
-                            {"state", outcome.state},
-                            {"reason", outcome.reason}});
-                 events.event(*cached, outcome.reason == "ReconcileFailed" ? "Warning" : "Normal",
-                              outcome.reason, outcome.message);
-               }
-               done(true);
-             })
-      .detach();
+  status.write(kube::kClusterPolicies, *live, outcome, notes, [retry, done](bool ok) { done(ok && !retry); });
 }
 
 void Controller::Impl::look_again(const std::string& node) {
@@ -573,17 +584,38 @@ void Controller::Impl::patch_node(const Object& node, const NodeChange& change, 
   add_taints(patch, taints, *node);
   client
       .patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {},
-             [name, done](kube::ApiResult<> result) {
+             [this, name, done](kube::ApiResult<> result) {
                // A conflict is news of the node that is on its way here.
                if (!result && !result.error().not_found()) {
                  if (!result.error().conflict())
                    log::warn("node was not labelled", {{"node", name}, {"error", result.error().message}});
+                 if (result.error().forbidden()) nodes_refused(result.error());
                  return done(false);
                }
                log::info("labelled", {{"node", name}});
+               if (!std::exchange(refused_nodes, {}).empty()) pass();
                done(true);
              })
       .detach();
+}
+
+void Controller::Impl::nodes_refused(const kube::ApiError& error) {
+  const std::string why = error.error("label nodes").text() + cure_of_refusal(error.message);
+  if (std::exchange(refused_nodes, why) != why) pass();
+}
+
+// A kind that may not be listed or watched keeps every pass from its start: it is said on the policies, and
+// again for as long as it is so.
+void Controller::Impl::tell_unsynced() {
+  if (cache.synced()) return;
+  waiting = loop.after(kUnsynced, [this] { tell_unsynced(); });
+  const std::string fault = cache.fault();
+  if (fault.empty()) return;
+  const std::string why = "read the cluster: " + fault + cure_of_refusal(fault);
+  log::error(why);
+  if (!cache.of(kube::kClusterPolicies).synced()) return;
+  for (const auto& policy : all_policies())
+    status.write(kube::kClusterPolicies, *policy, failed_outcome(why), {}, [](bool) {});
 }
 
 Controller::Controller(Loop& loop, kube::Client& client, ControllerOptions options, Metrics& metrics)
@@ -598,6 +630,7 @@ bool Controller::synced() const {
 }
 void Controller::lead() {
   impl_->leading = true;
+  impl_->waiting = impl_->loop.after(kUnsynced, [raw = impl_.get()] { raw->tell_unsynced(); });
   impl_->pass();
 }
 

@@ -42,8 +42,8 @@ struct DriverController::Pass {
 };
 
 DriverController::DriverController(kube::Client& client, ClusterCache& cache,
-                                   const ControllerOptions& options, kube::EventRecorder& events)
-    : client_(client), cache_(cache), options_(options), events_(events), applier_(client, cache) {}
+                                   const ControllerOptions& options, StatusWriter& status)
+    : client_(client), cache_(cache), options_(options), status_(status), applier_(client, cache) {}
 
 bool DriverController::synced() const {
   return cache_.synced(kube::kNvidiaDrivers);
@@ -202,31 +202,12 @@ void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object
 void DriverController::write_status(const std::shared_ptr<Pass>& pass, const Object& live,
                                     const Outcome& outcome, const std::vector<policy::Note>& notes,
                                     std::function<void()> done) {
-  const auto cached = cache_.of(kube::kNvidiaDrivers).get(kube::name_of(*live));
-  std::vector<std::string> texts;
-  for (const auto& note : notes) texts.push_back(note.text);
-  if (!cached) return client_.loop().post(std::move(done));
-  const Json status = status_of(*cached, outcome, texts, options_.ns, client_.loop().now());
-  const Json* before = find(*cached, {"status"});
-  if (before && same_status(*before, status)) return client_.loop().post(std::move(done));
-  const std::string name(kube::name_of(*cached));
-  kube::WriteOptions write;
-  write.subresource = "status";
-  client_
-      .patch(kube::kNvidiaDrivers, "", name, kube::Patch::kMerge, JsonObject{{"status", status}}, write,
-             [this, pass, name, cached, outcome, done](kube::ApiResult<> result) {
-               if (!result && !result.error().not_found()) {
-                 log::warn("status was not written", {{"driver", name}, {"error", result.error().message}});
-                 pass->ok = false;
-               } else if (get_string(*cached, {"status", "state"}) != outcome.state) {
-                 log::info("NVIDIADriver state",
-                           {{"driver", name}, {"state", outcome.state}, {"reason", outcome.reason}});
-                 events_.event(*cached, outcome.ready || outcome.state == "disabled" ? "Normal" : "Warning",
-                               outcome.reason, outcome.message);
-               }
-               done();
-             })
-      .detach();
+  StatusNotes texts;
+  for (const auto& note : notes) texts.fields.push_back(note.text);
+  status_.write(kube::kNvidiaDrivers, *live, outcome, texts, [pass, done = std::move(done)](bool ok) {
+    pass->ok = pass->ok && ok;
+    done();
+  });
 }
 
 }  // namespace gpuop::op

@@ -8,13 +8,12 @@
 #include <string>
 
 #include "kube/client.h"
-#include "kube/events.h"
 #include "operator/apply.h"
 #include "operator/cache.h"
 #include "operator/controller.h"
 #include "operator/driver_pools.h"
 #include "operator/facts.h"
-#include "operator/status.h"
+#include "operator/status_writer.h"
 #include "policy/cluster_policy.h"
 
 namespace gpuop::op {
@@ -22,7 +21,7 @@ namespace gpuop::op {
 class DriverController {
  public:
   DriverController(kube::Client& client, ClusterCache& cache, const ControllerOptions& options,
-                   kube::EventRecorder& events);
+                   StatusWriter& status);
 
   // Whether the kind is watched and its first list has come.
   bool synced() const;
@@ -53,7 +52,7 @@ class DriverController {
   kube::Client& client_;
   ClusterCache& cache_;
   const ControllerOptions& options_;
-  kube::EventRecorder& events_;
+  StatusWriter& status_;
   Applier applier_;
 };
 

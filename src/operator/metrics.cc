@@ -45,6 +45,11 @@ struct Metrics::Impl {
       gauge(registry, "driver_auto_upgrade_enabled", "1 when driver upgrades are automatic");
   prometheus::Counter& writes =
       counter(registry, "object_writes_total", "Objects created, replaced or deleted");
+  prometheus::Family<prometheus::Gauge>& compatibility =
+      prometheus::BuildGauge()
+          .Name("gpu_operator_compatibility_findings")
+          .Help("What does not go together: errors cannot work, warnings are outside what is supported")
+          .Register(registry);
   // Only nodes that are not ready have a series.
   prometheus::Family<prometheus::Gauge>& broken =
       prometheus::BuildGauge()
@@ -102,6 +107,11 @@ void Metrics::set_node(const std::string& node, const std::string& stage, const 
   auto& gauge = impl_->broken.Add({{"node", node}, {"stage", stage}, {"reason", reason}});
   gauge.Set(1);
   impl_->nodes.emplace(node, Impl::Broken{stage, reason, &gauge});
+}
+
+void Metrics::set_compatibility(std::size_t errors, std::size_t warnings) {
+  impl_->compatibility.Add({{"severity", "error"}}).Set(static_cast<double>(errors));
+  impl_->compatibility.Add({{"severity", "warning"}}).Set(static_cast<double>(warnings));
 }
 
 std::string Metrics::text() const {

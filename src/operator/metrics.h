@@ -19,6 +19,8 @@ class Metrics {
   void set_has_nfd_labels(bool yes);
   void set_auto_upgrade(bool on);
   void count_write(int count);
+  // Findings of the compatibility check.
+  void set_compatibility(std::size_t errors, std::size_t warnings);
   // The first broken link of a GPU node; an empty stage: it is ready, or no GPU node any more.
   void set_node(const std::string& node, const std::string& stage, const std::string& reason);
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "kube/object.h"
+#include "operator/refusals.h"
 
 namespace gpuop::op {
 namespace {
@@ -127,8 +128,12 @@ std::optional<Duration> NodeHealth::look(const Json& node, const fleet::NodeChai
                if (!result && !result.error().not_found()) {
                  log::warn("the node's condition was not written",
                            {{"node", name}, {"error", result.error().message}});
+                 if (result.error().forbidden())
+                   refused_ = result.error().error("write the condition GPUReady of nodes").text() +
+                              cure_of_refusal(result.error().message);
                  return done(false);
                }
+               refused_.clear();
                if (!change.event.empty()) events_.event(subject, change.event, change.reason, change.message);
                done(true);
              })

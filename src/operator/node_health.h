@@ -62,6 +62,8 @@ class NodeHealth {
   std::optional<Duration> look(const Json& node, const fleet::NodeChain& chain, bool wanted,
                                std::function<void(bool ok)> done);
   void forget(const std::string& node);
+  // Why conditions cannot be written: a right that is missing; "" when they can.
+  const std::string& refused() const { return refused_; }
   // "node n1: driver: …" of the first three nodes whose chain failed, as their conditions say it, and how
   // many more there are; "" when there is none.
   std::string words() const;
@@ -75,6 +77,7 @@ class NodeHealth {
   ClusterCache& cache_;
   kube::EventRecorder& events_;
   Metrics& metrics_;
+  std::string refused_;
   std::map<std::string, HealthMemory> memory_;
   std::map<std::string, fleet::BrokenLink> broken_;
   std::map<std::string, std::string> failed_;  // node to its words, as its condition has them

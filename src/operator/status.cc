@@ -8,9 +8,17 @@
 namespace gpuop::op {
 
 Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& view) {
+  std::string failed;
+  std::vector<std::string> others;
   for (const auto& state : states) {
-    if (!state.error.empty()) return failed_outcome("Failed to reconcile " + state.name + ": " + state.error);
+    if (state.error.empty()) continue;
+    if (failed.empty())
+      failed = "Failed to reconcile " + state.name + ": " + state.error;
+    else
+      others.push_back(state.name);
   }
+  if (!failed.empty())
+    return failed_outcome(failed + (others.empty() ? "" : "; also failed: [" + join(others, " ") + "]"));
   std::vector<std::string> waiting;
   std::vector<std::string> reasons;
   for (const auto& state : states) {
@@ -72,8 +80,54 @@ Outcome reconciling_outcome() {
   return {"notReady", false, "Reconciling", "The first reconcile is under way", 0};
 }
 
-Json status_of(const Json& policy, const Outcome& outcome, const std::vector<std::string>& notes,
-               std::string_view ns, Time now) {
+namespace {
+
+void drop_condition(Json& object, std::string_view type) {
+  Json* conditions = find_mutable(object, {"status", "conditions"});
+  if (!conditions || !conditions->is_array()) return;
+  auto& list = conditions->get_array();
+  list.erase(
+      std::remove_if(list.begin(), list.end(),
+                     [type](const Json& condition) { return get_string(condition, {"type"}) == type; }),
+      list.end());
+}
+
+// The API server takes 32768 bytes.
+std::string condition_text(const std::vector<std::string>& sentences) {
+  constexpr std::size_t kMost = 16384;
+  std::string text = join(sentences, "; ");
+  if (text.size() > kMost) text = text.substr(0, kMost) + "…";
+  return text;
+}
+
+void add_notes(Json& object, const StatusNotes& notes, const std::string& now) {
+  std::vector<std::string> fields = notes.fields;
+  if (!notes.dropped.empty()) {
+    fields.insert(
+        fields.begin(),
+        "the CustomResourceDefinition in this cluster is older than the operator and drops " +
+            join(notes.dropped, ", ") +
+            "; bring it up to date: kubectl apply --server-side --force-conflicts -f deploy/chart/crds");
+  }
+  if (fields.empty())
+    drop_condition(object, "FieldsIgnored");
+  else
+    kube::set_condition(object, "FieldsIgnored", "True",
+                        notes.dropped.empty() ? "UnknownOrDeprecatedFields" : "StaleDefinition",
+                        condition_text(fields), now);
+  if (notes.advice.empty())
+    drop_condition(object, "Advice");
+  else
+    kube::set_condition(object, "Advice", "True", "SettingsToReview", condition_text(notes.advice), now);
+  if (notes.incompatible)
+    kube::set_condition(object, "Compatible", notes.incompatible->empty() ? "True" : "False", "VersionMatrix",
+                        condition_text(*notes.incompatible), now);
+}
+
+}  // namespace
+
+Json status_of(const Json& policy, const Outcome& outcome, const StatusNotes& notes, std::string_view ns,
+               Time now) {
   Json object = JsonObject{};
   if (const Json* status = find(policy, {"status"})) set(object, {"status"}, *status);
   const std::string text = format_time(now);
@@ -90,16 +144,7 @@ Json status_of(const Json& policy, const Outcome& outcome, const std::vector<std
     kube::set_condition(object, "Ready", "False", "Error", "", text);
     kube::set_condition(object, "Error", "True", outcome.reason, outcome.message, text);
   }
-  Json* conditions = find_mutable(object, {"status", "conditions"});
-  if (!notes.empty()) {
-    kube::set_condition(object, "FieldsIgnored", "True", "UnknownOrDeprecatedFields", join(notes, "; "),
-                        text);
-  } else if (conditions && conditions->is_array()) {
-    auto& list = conditions->get_array();
-    list.erase(std::remove_if(list.begin(), list.end(),
-                              [](const Json& c) { return get_string(c, {"type"}) == "FieldsIgnored"; }),
-               list.end());
-  }
+  add_notes(object, notes, text);
   return *find(object, {"status"});
 }
 

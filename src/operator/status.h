@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,11 +47,18 @@ Outcome gpu_cluster_outcome(std::string_view cluster_policy);
 // While the first pass is under way.
 Outcome reconciling_outcome();
 
+// What is said beside the outcome, one sentence each.
+struct StatusNotes {
+  std::vector<std::string> fields;   // unknown and deprecated fields: condition FieldsIgnored
+  std::vector<std::string> dropped;  // fields that a stale definition in the cluster drops: the same
+  std::vector<std::string> advice;   // settings to look at: condition Advice
+  std::optional<std::vector<std::string>> incompatible;  // condition Compatible; nullopt: it stays as it is
+};
+
 // The status object for `policy` (the live object): its present status with what `outcome` and `notes`
-// change. Condition times move only with their status. `notes`: unknown fields and the like, one sentence
-// each.
-Json status_of(const Json& policy, const Outcome& outcome, const std::vector<std::string>& notes,
-               std::string_view ns, Time now);
+// change. Condition times move only with their status.
+Json status_of(const Json& policy, const Outcome& outcome, const StatusNotes& notes, std::string_view ns,
+               Time now);
 // Equal but for times.
 bool same_status(const Json& a, const Json& b);
 

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,10 @@ class Cluster {
         kube::make_memory_transport(*loop, [this](HttpRequest request, std::shared_ptr<HttpResponder> out) {
           ++requests;
           if (request.method != "GET") ++writes;
+          if (spy) spy(request);
+          if (refuse) {
+            if (auto answer = refuse(request)) return out->send(std::move(*answer));
+          }
           server.handler()(std::move(request), std::move(out));
         });
     client = std::make_unique<kube::Client>(*loop, transport);
@@ -176,6 +182,14 @@ class Cluster {
 
   std::unique_ptr<Loop> loop = Loop::make_virtual(*parse_time("2026-01-01T00:00:00Z"));
   cluster::ApiServer server{*loop};
+  // Sees every request; may answer in the server's place.
+  std::function<void(const HttpRequest&)> spy;
+  std::function<std::optional<HttpResponse>(const HttpRequest&)> refuse;
+  static HttpResponse status_answer(int code, const std::string& reason, const std::string& message) {
+    const Json body = JsonObject{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
+                                 {"message", message}, {"reason", reason},   {"code", code}};
+    return HttpResponse::text(code, to_text(body), "application/json");
+  }
   int requests = 0;
   int writes = 0;
   std::shared_ptr<kube::Transport> transport;

@@ -1,0 +1,22 @@
+// What an API server's refusal means for whoever runs the cluster, in words: the right that is missing, the
+// webhook or the quota that is in the way; and fields that a stale definition drops. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace gpuop::op {
+
+// What to do about a refusal, from the server's sentence: "; add to the ClusterRole of ServiceAccount … the
+// rule …". "" when the sentence is none of those that are known.
+std::string cure_of_refusal(std::string_view message);
+
+// The fields that `wanted` (our CustomResourceDefinition) has in its version `version` and `live` has not, so
+// that the API server drops them from every object: "spec.fleet", "status.observedGeneration". The topmost
+// missing one stands for all below it.
+std::vector<std::string> dropped_fields(const Json& live, const Json& wanted, std::string_view version);
+
+}  // namespace gpuop::op

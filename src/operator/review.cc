@@ -1,0 +1,45 @@
+#include "operator/review.h"
+
+#include <algorithm>
+
+#include "fleet/values.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+
+std::size_t Review::errors() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(incompatible, [](const auto& found) { return found.error; }));
+}
+
+std::vector<std::string> Review::lines() const {
+  std::vector<std::string> out;
+  for (const auto& finding : incompatible) out.push_back(finding.line());
+  return out;
+}
+
+Review review(const Json& policy, const ServerFacts& server, const ClusterCache& cache) {
+  Review out;
+  const Json* spec = find(policy, {"spec"});
+  if (!spec) return out;
+  for (const auto& finding : fleet::check_policy_env(*spec)) {
+    const std::string text = "spec." + finding.path + ": " + finding.text;
+    if (finding.kind != fleet::ValuesFinding::Kind::kRefused)
+      out.advice.push_back(text);
+    else
+      out.refused[finding.path.starts_with("toolkit.") ? "state-container-toolkit" : "state-device-plugin"] =
+          text;
+  }
+  fleet::CompatFacts common = fleet::policy_facts(*spec);
+  if (!server.kubernetes_version.empty()) common["kubernetes"] = server.kubernetes_version;
+  if (!server.openshift_version.empty()) common["openshift"] = server.openshift_version;
+  std::map<std::string, fleet::CompatFacts> nodes;
+  cache.of(kube::kNodes).for_each([&nodes](const std::shared_ptr<const Json>& node) {
+    if (kube::label(*node, "nvidia.com/gpu.present") == "true")
+      nodes.emplace(kube::name_of(*node), fleet::node_facts(*node));
+  });
+  out.incompatible = fleet::Compatibility::built_in().check(common, nodes);
+  return out;
+}
+
+}  // namespace gpuop::op
