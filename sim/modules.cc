@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/text.h"
 #include "sim/node_tree.h"
@@ -196,12 +197,17 @@ void driver_start(State& s, const std::string& version) {
 Result<> require_no_clients(const fs::path& kernel_root, const std::string& name) {
   StateFile file;
   if (file.open(hardware_state_path(kernel_root).string()) != StateFault::kNone) return {};
-  auto contexts = list_contexts(file.fd());
-  if (contexts.empty()) return {};
+  std::set<pid_t> users;
+  for (const Context& context : list_contexts(file.fd())) users.insert(context.pid);
+  // Who only looks has no use for the module of managed memory.
+  if (name == "nvidia") {
+    for (const pid_t client : list_clients(file.fd())) users.insert(client);
+  }
+  if (users.empty()) return {};
   std::string who;
-  for (const Context& c : contexts) {
+  for (const pid_t user : users) {
     if (!who.empty()) who += ", ";
-    who += c.pid ? "process " + std::to_string(c.pid) : "a process of another namespace";
+    who += user != 0 ? "process " + std::to_string(user) : "a process of another namespace";
   }
   return fail(Code::kBusy, "unload module '" + name + "': in use by " + who);
 }

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "base/text.h"
 #include "sim/node_tree.h"
@@ -209,8 +210,11 @@ Result<> unload_modules(const Options& o) {
   // Clients hold the modules; the count in the tree is that of modules only.
   StateFile hardware;
   if (hardware.open((o.kernel_root / "sim/state").string()) == StateFault::kNone) {
-    for (const Context& client : list_contexts(hardware.fd())) {
-      holders += client.pid ? " process " + std::to_string(client.pid) : " a process of another namespace";
+    std::set<pid_t> users;
+    for (const Context& context : list_contexts(hardware.fd())) users.insert(context.pid);
+    for (const pid_t client : list_clients(hardware.fd())) users.insert(client);
+    for (const pid_t user : users) {
+      holders += user != 0 ? " process " + std::to_string(user) : " a process of another namespace";
     }
   }
   if (!holders.empty()) {

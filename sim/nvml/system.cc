@@ -21,6 +21,8 @@ int init(const char* symbol) {
   std::scoped_lock lock(lib.mutex);
   if (lib.references == 0) {
     if (int code = attach()) return code;
+    // From here on the module is in use: it cannot be unloaded.
+    claim_client(lib.file.fd());
   }
   ++lib.references;
   return kSuccess;
@@ -41,7 +43,7 @@ NVML_EXPORT int nvmlInitWithFlags(unsigned) {
 NVML_EXPORT int nvmlShutdown() {
   Call call("nvmlShutdown");
   if (call.fault) return call.fault == kGpuIsLost ? kSuccess : call.fault;
-  --library().references;
+  if (--library().references == 0) release_client(library().file.fd());
   return kSuccess;
 }
 

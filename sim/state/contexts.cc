@@ -68,6 +68,23 @@ void collect(int fd, off_t start, off_t end, std::vector<Context>& out) {
 
 bool own_slots[kContextSlots];  // a process does not conflict with its own locks
 
+// Behind all slots.
+constexpr off_t kClients = kBase + 2 * kContextSlots * kSlot;
+constexpr off_t kClientCount = 4096;
+off_t own_client = 0;  // 0: none
+pid_t own_client_pid = 0;
+
+// Serialised by a lock of the whole file, which is no POSIX one.
+template <class Work>
+bool alone(int fd, Work work) {
+  while (flock(fd, LOCK_EX) != 0) {
+    if (errno != EINTR) return false;
+  }
+  const bool done = work();
+  flock(fd, LOCK_UN);
+  return done;
+}
+
 }  // namespace
 
 int claim_context(int fd, const Context& context) {
@@ -95,6 +112,45 @@ bool publish_context(int fd, int slot, const Context& context) {
 void release_context(int fd, int slot) {
   set_lock(fd, F_UNLCK, kBase + slot * kSlot, kSlot);
   own_slots[slot] = false;
+}
+
+bool claim_client(int fd) {
+  // A child does not inherit its parent's locks.
+  if (own_client != 0 && own_client_pid == getpid()) return true;
+  return alone(fd, [fd] {
+    struct flock found;
+    for (off_t at = kClients; at < kClients + kClientCount; ++at) {
+      if (held_by_another(fd, at, 1, &found)) continue;
+      if (!set_lock(fd, F_RDLCK, at, 1)) return false;
+      own_client = at;
+      own_client_pid = getpid();
+      return true;
+    }
+    return false;
+  });
+}
+
+void release_client(int fd) {
+  if (own_client != 0 && own_client_pid == getpid()) set_lock(fd, F_UNLCK, own_client, 1);
+  own_client = 0;
+}
+
+std::vector<pid_t> list_clients(int fd) {
+  std::vector<pid_t> out;
+  struct flock found;
+  for (off_t at = kClients; at < kClients + kClientCount;) {
+    if (!held_by_another(fd, at, kClients + kClientCount - at, &found)) break;
+    // The kernel names any of those that overlap: the ones before it come first.
+    off_t first = found.l_start;
+    struct flock earlier;
+    while (first > at && held_by_another(fd, at, first - at, &earlier)) {
+      found = earlier;
+      first = earlier.l_start;
+    }
+    out.push_back(found.l_pid > 0 ? found.l_pid : 0);
+    at = first + 1;
+  }
+  return out;
 }
 
 std::vector<Context> list_contexts(int fd) {

@@ -32,4 +32,11 @@ void release_context(int fd, int slot);
 // All contexts of all other processes, by slot. (A process does not see its own locks.)
 std::vector<Context> list_contexts(int fd);
 
+// Processes that have the driver open: each holds a lock on a byte of its own, from the first call of its
+// libraries to the last. The kernel counts them as users of the module, whether they compute or only look.
+bool claim_client(int fd);
+void release_client(int fd);
+// Process ids of all others, 0 for those that cannot be seen from here.
+std::vector<pid_t> list_clients(int fd);
+
 }  // namespace gpuop::sim

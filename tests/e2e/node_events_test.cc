@@ -1,4 +1,6 @@
 // Whatever happens to a node, its stack comes back to the state that it was in (docs/simulator.md).
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <random>
 
@@ -154,6 +156,46 @@ TEST_F(node_events, a_full_run_and_a_dead_registry_are_said_plainly) {
   EXPECT_TRUE(says("writes", "\"phase\":\"Succeeded\"", 30s)) << status("writes") << logs();
   EXPECT_TRUE(says("pulls", "\"phase\":\"Succeeded\"", 30s)) << status("pulls") << logs();
   comes_back("fill-run, free-run");
+}
+
+// By hand, while operands run: they have the driver open, so its container cannot unload it and stays until
+// its grace is over. The driver manager of the next pod pauses them by their labels, and lets them come back.
+TEST_F(node_events, a_driver_pod_that_is_deleted_leaves_the_driver_to_its_users) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  // A file that comes and goes with the module. The runtime, through which it is seen, may be another by
+  // then.
+  const auto module = [&] {
+    struct stat info{};
+    const fs::path file = root_of("gpu") / ".gpuop-kernel/sys/module/nvidia/version";
+    return ::stat(file.c_str(), &info) == 0 ? info.st_ino : 0;
+  };
+  const auto loaded = module();
+  ASSERT_NE(loaded, 0u);
+  std::string name, uid;
+  pods_->for_each([&](const auto& pod) {
+    if (kube::label(*pod, "app") != "nvidia-driver-daemonset") return;
+    name = str(kube::name_of(*pod));
+    uid = str(kube::uid_of(*pod));
+  });
+  ASSERT_FALSE(name.empty());
+  const auto removed = kube::await(
+      loop_, [&](auto done) { return client_->remove(kube::kPods, "gpu-operator", name, {}, done); });
+  ASSERT_TRUE(removed) << removed.error().message;
+  const Duration began = loop_.elapsed();
+  const auto gone = [&] {
+    const auto pod = pods_->get(kube::object_key("gpu-operator", name));
+    return !pod || kube::uid_of(*pod) != uid;
+  };
+  ASSERT_TRUE(wait(gone, 60s)) << logs();
+  EXPECT_GE(loop_.elapsed() - began, 25s) << "it waits for who uses the driver, as long as it may";
+  bool paused = false;
+  comes_back("deletion of the driver pod", [&] {
+    paused =
+        paused || kube::label(node(), "nvidia.com/gpu.deploy.device-plugin") == "paused-for-driver-upgrade";
+    return paused;
+  });
+  EXPECT_EQ(module(), loaded) << "the module of the same configuration stays loaded";
 }
 
 // `./run campaign node-events` runs twenty.

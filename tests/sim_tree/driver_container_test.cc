@@ -184,9 +184,16 @@ TEST(sim_tree, driver_container_takes_the_fast_path_and_stays_while_in_use) {
   output.clear();
   pid = c.start("now waiting for signal", &output, "digest-1");
   EXPECT_NE(output.find("userspace only"), std::string::npos) << output;
-  // A process that uses a board keeps the driver, and the container stays until it is gone.
+  // A process that has the driver open keeps it, and the container stays until it is gone; no less one that
+  // computes.
   StateFile file;
   ASSERT_EQ(file.open((c.kernel() / "sim/state").string()), StateFault::kNone);
+  ASSERT_TRUE(claim_client(file.fd()));
+  ::kill(pid, SIGTERM);
+  output.clear();
+  c.read_until("in use by process", &output);
+  EXPECT_TRUE(module_loaded(c.kernel(), "nvidia-modeset"));
+  release_client(file.fd());
   int slot = claim_context(file.fd(), {.gpu = 0, .memory_mib = 500});
   ASSERT_GE(slot, 0);
   ::kill(pid, SIGTERM);
