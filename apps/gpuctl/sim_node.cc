@@ -43,7 +43,8 @@ ImageTable images_of(const NodeConfig& config) {
 
 Result<> serve_runtime(const std::string& name) {
   NodeConfig config = TRY(read_node_config());
-  const Engine engine = TRY(find_engine(config.node.runtime, config.node.runtime_version));
+  Engine engine = TRY(find_engine(config.node.runtime, config.node.runtime_version));
+  engine.passes_cdi = engine.passes_cdi || config.node.cri_dockerd_cdi;
   log::info("runtime starts", {{"node", name}, {"engine", engine.name}});
   Loop loop;
   NodeRuntimeOptions options;

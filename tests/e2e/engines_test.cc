@@ -58,6 +58,17 @@ TEST_F(engines, docker) {
   one_gpu();
 }
 
+// One that does, to a Docker that has CDI on by itself.
+TEST_F(engines, docker_with_cdi) {
+  bring_up_on("runtime: docker, runtimeVersion: 28.3.0, criDockerdCdi: true");
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(runtime_version(), "docker://28.3.0");
+  const auto daemon = parse_json(read_file(root_of("gpu") / "etc/docker/daemon.json").value_or(""));
+  ASSERT_TRUE(daemon) << daemon.error().text();
+  EXPECT_TRUE(get_bool(*daemon, {"features", "cdi"})) << to_text(*daemon);
+  one_gpu();
+}
+
 // CDI is off there unless configured: the toolkit does.
 TEST_F(engines, containerd_1_7) {
   bring_up_on("runtime: containerd, runtimeVersion: 1.7.27");

@@ -110,6 +110,12 @@ Result<> read_labels(const Place& place, FleetNode& node) {
 Result<> read_runtime(const Place& place, FleetNode& node) {
   node.runtime = TRY(place.choice("runtime", "containerd", {"containerd", "crio", "docker"}));
   node.runtime_version = TRY(place.text("runtimeVersion", TRY(find_engine(node.runtime)).version));
+  if (place.has("criDockerdCdi")) {
+    const Json& value = place.at("criDockerdCdi");
+    if (!value.is_bool()) return place.wrong("criDockerdCdi", "must be true or false");
+    if (node.runtime != "docker") return place.wrong("criDockerdCdi", "is for `runtime: docker`");
+    node.cri_dockerd_cdi = value.get_bool();
+  }
   const std::vector<std::string> parts = split(node.runtime_version, '.');
   const bool numbers =
       std::ranges::all_of(parts, [](const std::string& part) { return parse_int(part).has_value(); });
@@ -123,9 +129,9 @@ Result<std::string> read_mode(const Place& place, const std::string& fallback) {
 
 Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models,
                                             const std::string& fleet_mode) {
-  TRY(place.only({"name", "mode", "count", "os", "kernel", "runtime", "runtimeVersion", "gpus", "driver",
-                  "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus", "memory", "labels",
-                  "taints"}));
+  TRY(place.only({"name", "mode", "count", "os", "kernel", "runtime", "runtimeVersion", "criDockerdCdi",
+                  "gpus", "driver", "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus",
+                  "memory", "labels", "taints"}));
   FleetNode node;
   node.name = TRY(place.text("name", ""));
   if (!is_dns_label(node.name)) {
@@ -252,6 +258,7 @@ Json to_json(const Fleet& fleet) {
                                {"kernel", node.kernel},
                                {"runtime", node.runtime},
                                {"runtimeVersion", node.runtime_version},
+                               {"criDockerdCdi", node.cri_dockerd_cdi},
                                {"gpuModel", node.gpu_model},
                                {"gpuCount", node.gpu_count},
                                {"driver", driver_word(node.driver)},
@@ -282,6 +289,7 @@ Result<Fleet> fleet_from_json(const Json& json) {
     node.kernel = text("kernel");
     node.runtime = text("runtime");
     node.runtime_version = text("runtimeVersion");
+    node.cri_dockerd_cdi = get_bool(item, {"criDockerdCdi"});
     node.gpu_model = text("gpuModel");
     node.gpu_count = static_cast<int>(get_int(item, {"gpuCount"}));
     std::string driver = text("driver");

@@ -50,7 +50,8 @@ struct FleetNode {
   std::string kernel = "5.15.0-91-generic";
   std::string runtime = "containerd";
   std::string runtime_version = "2.1.0";
-  std::string gpu_model;  // as a profile names it; empty: no GPU
+  bool cri_dockerd_cdi = false;  // with Docker: cri-dockerd hands CDI devices on, as it does since late 2025
+  std::string gpu_model;         // as a profile names it; empty: no GPU
   int gpu_count = 0;
   DriverSource driver = DriverSource::kNone;
   std::string driver_version;

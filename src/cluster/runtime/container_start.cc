@@ -114,13 +114,17 @@ Result<std::vector<HostDevice>> devices_of(const ContainerSpec& spec, const Runt
   return out;
 }
 
-Result<> inject_cdi(Json& oci, const ContainerSpec& spec, const EngineConfig& config) {
+Result<> inject_cdi(Json& oci, const ContainerSpec& spec, const EngineConfig& config,
+                    const std::string& engine) {
   std::vector<std::string> names = TRY(requested_cdi_devices(spec));
   if (names.empty()) return {};
   if (!config.passes_cdi) {
-    log::warn("cri-dockerd passes no CDI devices on: the container starts without them",
+    log::warn("this cri-dockerd passes no CDI devices on: the container starts without them",
               {{"container", spec.name}, {"devices", join(names, ", ")}});
     return {};
+  }
+  if (!config.enable_cdi && engine == "docker") {
+    return fail(Code::kInvalid, "could not select device driver \"cdi\" with capabilities: []");
   }
   if (!config.enable_cdi) {
     return fail(Code::kInvalid,
@@ -174,7 +178,8 @@ Result<> NodeRuntime::Impl::prepare_bundle(const ContainerSpec& spec, const Sand
   if (get_array(oci, {"process", "args"}).empty()) {
     return fail(Code::kInvalid, "failed to generate container spec: no command specified");
   }
-  TRY_IN(inject_cdi(oci, spec, config), "failed to generate container \"" + id + "\" spec");
+  TRY_IN(inject_cdi(oci, spec, config, options.engine.name),
+         "failed to generate container \"" + id + "\" spec");
   TRY(mount_rootfs(id, image));
   TRY(write_file_atomic(bundle_dir(id) / "config.json", to_text(oci)));
   return {};

@@ -77,7 +77,7 @@ Result<Engine> find_engine(const std::string& name, const std::string& version) 
       {"crio", "1.34.0", "cri-o", "/etc/crio/crio.conf", "/var/lib/containers", "/run/crio",
        "/run/crio/crio.sock", "crio", false},
       {"docker", "28.3.0", "docker", "/etc/docker/daemon.json", "/var/lib/docker", "/run/docker",
-       "/run/docker.sock", "docker", true}};
+       "/run/docker.sock", "docker", true, false}};
   std::vector<std::string> names;
   for (const Engine& known : kEngines) {
     names.push_back(known.name);
@@ -113,7 +113,7 @@ Result<EngineConfig> decide_crio_config(const Engine& engine,
 
 Result<EngineConfig> decide_docker_config(const Engine& engine, const Json& document) {
   EngineConfig config;
-  config.passes_cdi = false;
+  config.passes_cdi = engine.passes_cdi;
   config.enable_cdi = get_bool(document, {"features", "cdi"}, at_least(engine.version, 28, 2));
   if (has(document, {"cdi-spec-dirs"})) config.cdi_dirs = texts(get_array(document, {"cdi-spec-dirs"}));
   for (const auto& [name, table] : get_object(document, {"runtimes"})) {

@@ -25,7 +25,7 @@ struct RuntimeHandler {
 struct EngineConfig {
   std::string default_handler = "runc";
   std::map<std::string, RuntimeHandler> handlers{{"runc", {}}};
-  bool passes_cdi = true;  // the CRI's CDI devices reach the engine; cri-dockerd has no such field
+  bool passes_cdi = true;  // the CRI's CDI devices reach the engine
   bool enable_cdi = true;  // containerd 2, CRI-O
   std::vector<std::string> cdi_dirs{"/etc/cdi", "/var/run/cdi"};
   std::vector<std::string> files;     // what was read, in order
@@ -44,6 +44,8 @@ struct Engine {
   std::filesystem::path config, state_dir, run_dir, socket;
   std::string unit;      // systemd's
   bool reloads = false;  // SIGHUP is read in place; others end and are started again
+  // The CRI's CDI devices reach the engine. cri-dockerd drops them until its change 522 (November 2025).
+  bool passes_cdi = true;
 };
 // Version empty: the one that a node has by default. kInvalid names the engines that there are.
 Result<Engine> find_engine(const std::string& name, const std::string& version = {});
