@@ -123,8 +123,8 @@ Result<std::string> pod_log(Loop& loop, kube::Client& client, const std::string&
 }
 
 // Creates the pods, waits for what each has to come to, and tells. False when one came to something else.
-Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& cluster, Duration limit,
-                      const bool& interrupted) {
+Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& cluster, bool kept,
+                      Duration limit, const bool& interrupted) {
   fleet::Objects nodes;
   cluster.nodes.for_each([&nodes](const auto& node) { nodes.push_back(node); });
   const auto pods = fleet::demo_pods(nodes, kImage);
@@ -136,6 +136,8 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
   keep.keep = {"spec.nodeName", "status"};
   kube::Informer watch(client, kube::kPods, keep);
   watch.start();
+  // Those of the demo before, where its cluster was kept, have done their work.
+  if (kept) TRY(fleet::remove_all(loop, client, objects, limit));
   TRY(fleet::apply_all(loop, client, objects));
   const auto settled = [&](const fleet::DemoPod& pod) {
     const auto live = watch.get(kube::object_key("default", pod.name));
@@ -175,8 +177,10 @@ Result<bool> run_pods(Loop& loop, kube::Client& client, const ClusterWatch& clus
 // the policy first, whose end is the operator's business, then all the rest.
 Result<> leave_cluster(Loop& loop, kube::Client& client, const SimInput& input, Duration limit) {
   std::vector<Json> policy, rest;
-  for (const auto& object : input.objects)
-    (get_string(object, {"kind"}) == "ClusterPolicy" ? policy : rest).push_back(object);
+  for (const auto* objects : {&input.objects, &input.policy}) {
+    for (const auto& object : *objects)
+      (get_string(object, {"kind"}) == "ClusterPolicy" ? policy : rest).push_back(object);
+  }
   TRY(fleet::remove_all(loop, client, policy, limit));
   for (const char* name : {"one-gpu", "shared-gpu", "too-many-gpus"}) {
     rest.push_back(JsonObject{{"apiVersion", "v1"},
@@ -272,6 +276,23 @@ Result<std::string> read_faults(const Arguments& arguments) {
   return text;
 }
 
+Result<> apply(Loop& loop, kube::Client& client, const SimInput& input, const Arguments& arguments,
+               Progress& progress) {
+  TRY(fleet::apply_all(loop, client, input.objects));
+  // What a data folder has kept is its owner's: the demo's own policy is for a cluster without one.
+  bool applied = true;
+  if (arguments.policy.empty() && !arguments.data_dir.empty()) {
+    applied = TRY(fleet::apply_default_policy(loop, client, input.policy));
+  } else {
+    TRY(fleet::apply_all(loop, client, input.policy));
+  }
+  progress.line(applied
+                    ? "operator, node feature discovery and ClusterPolicy '" + input.policy_name + "' applied"
+                    : "operator and node feature discovery applied; the ClusterPolicy of '" +
+                          arguments.data_dir + "' stays as it is");
+  return {};
+}
+
 Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
   if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
@@ -338,8 +359,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
 
   auto client =
       TRY(kube::make_client(loop, TRY(kube::load_kubeconfig({fleet_process->kubeconfig().string()}))));
-  TRY(fleet::apply_all(loop, *client, input.objects));
-  progress.line("operator, node feature discovery and ClusterPolicy '" + input.policy_name + "' applied");
+  TRY(apply(loop, *client, input, arguments, progress));
 
   ClusterWatch cluster(*client, kNamespace);
   std::set<std::string> with_gpus;
@@ -368,7 +388,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
                                    : "not ready after " + format_go_duration(limit));
     code = 1;
   } else {
-    const bool good = TRY(run_pods(loop, *client, cluster, 30s, interrupted));
+    const bool good = TRY(run_pods(loop, *client, cluster, !arguments.data_dir.empty(), 30s, interrupted));
     std::printf("\n%s", fleet::render(cluster.chain()).c_str());
     progress.summary();
     if (!good) {

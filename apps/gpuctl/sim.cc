@@ -21,6 +21,7 @@ int sim_main(int argc, char** argv) {
   if (word == "--help" || word == "-h") {
     std::puts(
         "usage: gpuctl sim run FLEET [--policy FILE] [--faults FILE] [--seed N] [--until ready|stable]\n"
+        "                     [--data-dir FOLDER]\n"
         "       gpuctl sim fault --node NODE --gpu INDEX FAULT…\n"
         "       gpuctl sim node NODE EVENT…\n\n"
         "Run a hollow fleet on a virtual clock, under faults: gpuctl sim run --help\n"

@@ -91,7 +91,7 @@ Result<SimInput> read_sim_input(const std::string& fleet, const std::string& pol
       if (our_images) use_our_images(document.value, parsed.spec, TRY(our_programs()), input.changed);
       input.policy_name = parsed.name;
     }
-    input.objects.push_back(std::move(document.value));
+    input.policy.push_back(std::move(document.value));
   }
   if (input.policy_name.empty()) {
     return fail(Code::kInvalid, "read '" + policy_file.string() + "': holds no object of kind ClusterPolicy");

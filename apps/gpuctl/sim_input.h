@@ -15,7 +15,8 @@ inline constexpr const char* kOwnImage = "ghcr.io/gpu-operator/gpu-operator:" GP
 
 struct SimInput {
   cluster::Fleet fleet;
-  std::vector<Json> objects;  // everything that is applied, the policy last
+  std::vector<Json> objects;  // everything that is applied before the policy
+  std::vector<Json> policy;   // the policy file's
   std::string policy_name;
   std::vector<std::string> changed;  // what --our-images changed beside images
 };

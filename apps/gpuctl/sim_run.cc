@@ -19,7 +19,7 @@ namespace {
 constexpr int kReached = 0, kNotReached = 1, kBadInput = 2;
 
 struct Arguments {
-  std::string fleet, policy, faults, until = "ready", timeout = "30m", events, objects;
+  std::string fleet, policy, faults, data_dir, until = "ready", timeout = "30m", events, objects;
   std::uint64_t seed = 1;
   bool our_images = false, verbose = false;
 };
@@ -82,6 +82,12 @@ Result<> prepare(const Arguments& arguments, Prepared& out) {
   }
   options.fleet = std::move(input.fleet);
   options.objects = std::move(input.objects);
+  options.data_dir = arguments.data_dir;
+  if (arguments.policy.empty()) {
+    options.default_policy = std::move(input.policy);
+  } else {
+    for (Json& object : input.policy) options.objects.push_back(std::move(object));
+  }
   options.seed = arguments.seed;
   options.image = kOwnImage;
   options.profiles = data / "profiles";
@@ -144,6 +150,10 @@ int sim_run_main(int argc, char** argv) {
   app.add_option("--policy", arguments.policy, "file with the ClusterPolicy, and ConfigMaps that it names")
       ->check(CLI::ExistingFile);
   app.add_option("--faults", arguments.faults, "faults file")->check(CLI::ExistingFile);
+  app.add_option(
+      "--data-dir", arguments.data_dir,
+      "folder that keeps the cluster: the next run with it goes on where this one ended, and without "
+      "--policy keeps the policy that is there (default: nothing is kept)");
   app.add_option("--seed", arguments.seed, "of names, uids and the chances of faults")->capture_default_str();
   app.add_option(
          "--until", arguments.until,

@@ -209,4 +209,13 @@ Result<> apply_all(Loop& loop, kube::Client& client, const std::vector<Json>& ob
   return send_all(loop, client, rest);
 }
 
+Result<bool> apply_default_policy(Loop& loop, kube::Client& client, const std::vector<Json>& objects) {
+  const auto policies =
+      kube::await(loop, [&](auto done) { return client.list(kube::kClusterPolicies, "", {}, done); });
+  if (!policies) return fail(policies.error().error("list ClusterPolicies"));
+  if (!get_array(*policies, {"items"}).empty()) return false;
+  TRY(apply_all(loop, client, objects));
+  return true;
+}
+
 }  // namespace gpuop::fleet

@@ -25,6 +25,9 @@ Result<> check_identity(const Json& object);
 // Creates each object, or merges it into the one that is there. All requests go out together. CRDs first: the
 // call returns when they are established. Errors name the object.
 Result<> apply_all(Loop& loop, kube::Client& client, const std::vector<Json>& objects);
+// The same for a policy that nobody named, where the cluster has no ClusterPolicy of its own. False: it has
+// one, and that stays as it is.
+Result<bool> apply_default_policy(Loop& loop, kube::Client& client, const std::vector<Json>& objects);
 
 // Deletes each object, with what it owns, and waits until all are gone; absent is fine. CRDs, whose end takes
 // their objects along, and namespaces go last.

@@ -1,7 +1,7 @@
 // Chaos: 1,000 runs of a hollow fleet of three nodes, each under its own faults, end in the same objects as a
 // run without any; and one of them, run again, writes the same event log.
 //
-//   chaos [--slice] [--seed N]     --seed: that run alone, with its plan and where it differs
+//   chaos [--slice] [--runs N] [--seed N]     --seed: that run alone, with its plan and where it differs
 #include <chrono>
 #include <cstring>
 
@@ -14,10 +14,13 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--slice") {
       to = 20;
+    } else if (word == "--runs" && i + 1 < argc) {
+      to = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--seed" && i + 1 < argc) {
       from = to = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr, "chaos: unknown argument '%s'; there are --slice and --seed N\n", word.c_str());
+      std::fprintf(stderr, "chaos: unknown argument '%s'; there are --slice, --runs N and --seed N\n",
+                   word.c_str());
       return 2;
     }
   }

@@ -42,6 +42,71 @@ TEST(cluster_hollow, what_never_comes_is_named) {
   EXPECT_NE(fleet->first_broken_link().find("l4"), std::string::npos) << fleet->first_broken_link();
 }
 
+// A fault without `at` comes before the first thing that anybody does.
+TEST(cluster_hollow, what_fails_from_the_start_fails_first) {
+  auto fleet = make(with_faults(R"(
+faults:
+  - {node: l4, event: lost}
+  - {node: a100, event: kubelet-restart, for: 5s}
+  - {node: cpu, event: reboot}
+)"));
+  ASSERT_TRUE(fleet);
+  const auto nodes = [&] {
+    const auto list = kube::await(
+        fleet->loop(), [&](auto done) { return fleet->client().list(kube::kNodes, "", {}, done); });
+    std::string out;
+    for (const Json& node : get_array(*list, {"items"})) out += str(kube::name_of(node)) + " ";
+    return out;
+  };
+  fleet->loop().run_for(4s);
+  EXPECT_EQ(nodes(), "");
+  for (const char* kubelet : {"kubelet/a100 ", "kubelet/l4 ", "kubelet/cpu "}) {
+    EXPECT_EQ(fleet->events().text().find(kubelet), std::string::npos) << kubelet;
+  }
+  fleet->loop().run_for(4s);
+  EXPECT_EQ(nodes(), "a100 ");
+  fleet->loop().run_for(30s);
+  EXPECT_EQ(nodes(), "a100 cpu ");
+}
+
+TEST(cluster_hollow, a_kept_cluster_goes_on) {
+  TempDir dir;
+  const auto uids = [](HollowFleet& fleet) {
+    std::string out;
+    for (const kube::Resource& type : {kube::kNodes, kube::kPods}) {
+      const auto list =
+          kube::await(fleet.loop(), [&](auto done) { return fleet.client().list(type, "", {}, done); });
+      // What has done its work once, as the validator's pods, is made again.
+      for (const Json& item : get_array(*list, {"items"}))
+        if (get_string(item, {"spec", "restartPolicy"}, "Always") == "Always")
+          out += str(kube::uid_of(item)) + "\n";
+    }
+    return out;
+  };
+  HollowFleetOptions options = options_of(kThree);
+  options.data_dir = dir.path();
+  std::string before;
+  Time ended{};
+  {
+    auto fleet = make(options);
+    ASSERT_TRUE(fleet);
+    ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h));
+    before = uids(*fleet);
+    ended = fleet->loop().now();
+    HollowFleetOptions second = options;
+    const auto refused = HollowFleet::create(std::move(second));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().text(), "open data folder '" + dir.path().string() +
+                                          "': another process uses this data folder; end it, or name "
+                                          "another folder");
+  }
+  auto fleet = make(options);
+  ASSERT_TRUE(fleet);
+  EXPECT_GT(fleet->loop().now(), ended);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+  EXPECT_EQ(uids(*fleet), before);
+}
+
 TEST(cluster_hollow, a_lost_gpu_is_not_offered_until_the_plugin_is_restarted) {
   auto fleet = make(with_faults(R"(
 faults:
@@ -66,6 +131,21 @@ TEST(cluster_hollow, a_kernel_upgrade_shows_in_the_node_and_its_labels) {
   EXPECT_NE(
       fleet->normalised().find("\"feature.node.kubernetes.io/kernel-version.full\":\"6.8.0-99-generic\""),
       std::string::npos);
+}
+
+TEST(cluster_hollow, a_clock_that_jumps_ends_like_one_that_does_not) {
+  std::vector<std::string> ends;
+  for (const char* faults :
+       {"faults: []\n", "faults:\n  - {at: 100s, clock: 1h}\n  - {at: 160s, clock: \"-3h\"}\n"}) {
+    auto fleet = make(with_faults(faults));
+    ASSERT_TRUE(fleet);
+    fleet->loop().run_for(90s);
+    ASSERT_TRUE(fleet->ready()) << fleet->first_broken_link();
+    fleet->loop().run_for(110s);
+    EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+    ends.push_back(fleet->normalised());
+  }
+  EXPECT_TRUE(ends[0] == ends[1]);
 }
 
 TEST(cluster_hollow, faults_that_strike_nobody_are_refused) {

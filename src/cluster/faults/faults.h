@@ -4,7 +4,7 @@
 //   seed: 7                       # of probabilities; default 1
 //   faults:
 //     - name: slow operator       # shown in the event log; default fault 1, fault 2, …
-//       at: 12s                   # from then on, by the clock of the fleet; default 0s
+//       at: 12s                   # from then on, by the clock of the fleet; default 0s: before all else
 //       for: 10s                  # so long; default: to the end
 //       api: throttle             # delay, throttle, error, conflict, lost-answer, cut-watch, stale-list,
 //       expired retryAfter: 2s where: {verb: [create, update], resource: daemonsets, component: gpu-operator}

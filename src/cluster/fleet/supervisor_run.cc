@@ -104,7 +104,12 @@ Result<> FleetSupervisor::start_control_plane() {
   std::int64_t port = 0;
   if (!options_.data_dir.empty())
     if (auto kept = read_file(options_.data_dir / "port")) port = parse_int(trim(*kept)).value_or(0);
-  api_socket_ = TRY(listen_here("127.0.0.1", static_cast<int>(port)));
+  auto socket = listen_here("127.0.0.1", static_cast<int>(port));
+  if (!socket && port != 0) {
+    return fail(Error(socket.error().code(), socket.error().text() + " (the port that kubeconfigs for '" +
+                                                 options_.data_dir.string() + "' name)"));
+  }
+  api_socket_ = TRY(std::move(socket));
   api_port_ = TRY(port_of(api_socket_.get()));
   Launch launch{
       .argv = {options_.program, "sim-control-plane", "--state", options_.state_dir, "--listen-fd", "3"},

@@ -73,6 +73,15 @@ Result<> check_faults(const FaultPlan& plan, const Fleet& fleet) {
   return {};
 }
 
+ApiServerOptions server_options(const HollowFleetOptions& options) {
+  ApiServerOptions out;
+  out.git_version = options.fleet.kubernetes;
+  out.seed = (options.fleet.seed * 0x9e3779b97f4a7c15ULL) ^ options.seed ^ 1;
+  if (out.seed == 0) out.seed = 1;
+  out.data_dir = options.data_dir;
+  return out;
+}
+
 }  // namespace
 
 struct HollowFleet::Impl {
@@ -81,11 +90,12 @@ struct HollowFleet::Impl {
     int kubelet = 0, network = 0, pull_delay = 0, pull_fault = 0;
   };
 
-  explicit Impl(HollowFleetOptions o)
+  Impl(HollowFleetOptions o, std::unique_ptr<Loop> l, std::unique_ptr<ApiServer> s)
       : options(std::move(o)),
-        loop(Loop::make_virtual(*parse_time(kStart))),
+        loop(std::move(l)),
         log(*loop, options.events),
-        server(*loop, server_options()),
+        api(std::move(s)),
+        server(*api),
         injector(*loop, seeded(), server.handler(), injector_options()),
         transport(kube::make_memory_transport(*loop, injector.handler())),
         admin(*loop, kube::make_memory_transport(*loop, server.handler()), {.user_agent = "admin"}),
@@ -97,13 +107,6 @@ struct HollowFleet::Impl {
              keep(kOperatorNamespace, {"spec.nodeName", "status.phase", "status.conditions",
                                        "status.containerStatuses", "status.initContainerStatuses"})) {}
 
-  ApiServerOptions server_options() const {
-    ApiServerOptions out;
-    out.git_version = options.fleet.kubernetes;
-    out.seed = (options.fleet.seed * 0x9e3779b97f4a7c15ULL) ^ options.seed ^ 1;
-    if (out.seed == 0) out.seed = 1;
-    return out;
-  }
   FaultPlan seeded() const {
     FaultPlan out = options.faults;
     out.seed = out.seed * 0x9e3779b97f4a7c15ULL + options.seed;
@@ -132,8 +135,26 @@ struct HollowFleet::Impl {
     last_write = loop->elapsed();
   }
 
+  // A cluster that was kept goes on after the time at which it was left: its leases tell.
+  Result<> go_on() {
+    const auto leases =
+        kube::await(*loop, [&](auto done) { return admin.list(kube::kLeases, "", {}, done); });
+    if (!leases) return fail(leases.error().error("list leases"));
+    std::optional<Time> latest;
+    for (const Json& lease : get_array(*leases, {"items"})) {
+      if (const auto renewed = parse_time(get_string(lease, {"spec", "renewTime"})))
+        latest = std::max(latest.value_or(*renewed), *renewed);
+    }
+    // What was written after the last of them is younger than a lease's period.
+    if (latest && *latest + 1min > loop->now()) loop->jump(*latest + 1min - loop->now());
+    return {};
+  }
+
   Result<> open() {
+    if (!options.data_dir.empty()) TRY(go_on());
     TRY(fleet::apply_all(*loop, admin, options.objects));
+    if (!options.default_policy.empty())
+      TRY(fleet::apply_default_policy(*loop, admin, options.default_policy));
     controllers = start_controllers(*loop, manager);
     for (kube::Informer* informer : {&policies, &node_objects, &pods}) {
       informer->on_change([this](const auto&, const auto&) { dirty = true; });
@@ -141,12 +162,19 @@ struct HollowFleet::Impl {
     }
     TRY(make_nodes());
     held.resize(nodes.size());
-    for (const auto& node : nodes) node->start();
-    light->start();
+    // What is to happen from the start happens before anything else does.
     for (const Fault& fault : options.faults.faults) {
       if (fault.api) continue;
-      timers.push_back(loop->after(fault.at, [this, &fault] { strike(fault); }));
+      if (fault.at <= Duration::zero()) {
+        strike(fault);
+      } else {
+        timers.push_back(loop->after(fault.at, [this, &fault] { strike(fault); }));
+      }
     }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (held[i].kubelet == 0) nodes[i]->start_kubelet();
+    }
+    light->start();
     return {};
   }
 
@@ -307,7 +335,8 @@ struct HollowFleet::Impl {
   std::map<std::string, std::uint64_t> by_component;
   std::uint64_t seen_version = 0;
   Duration last_write{0};
-  ApiServer server;
+  std::unique_ptr<ApiServer> api;
+  ApiServer& server;
   FaultInjector injector;
   std::shared_ptr<kube::Transport> transport;
   kube::Client admin, manager;
@@ -327,7 +356,9 @@ HollowFleet::~HollowFleet() = default;
 
 Result<std::unique_ptr<HollowFleet>> HollowFleet::create(HollowFleetOptions options) {
   TRY(check_faults(options.faults, options.fleet));
-  auto impl = std::make_unique<Impl>(std::move(options));
+  auto loop = Loop::make_virtual(*parse_time(kStart));
+  auto server = TRY(ApiServer::open(*loop, server_options(options)));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(loop), std::move(server));
   TRY(impl->open());
   return std::unique_ptr<HollowFleet>(new HollowFleet(std::move(impl)));
 }

@@ -25,6 +25,8 @@ struct HollowFleetOptions {
   FaultPlan faults;
   std::uint64_t seed = 1;              // uids, names and tokens; together with the fleet's own
   std::vector<Json> objects;           // applied at the start: CRDs, the operator's manifests, the policy
+  std::vector<Json> default_policy;    // applied where the cluster has no ClusterPolicy then
+  fs::path data_dir;                   // keeps the cluster for the next fleet with it; empty: nothing is kept
   std::string image;                   // the operator's own image reference
   fs::path profiles;                   // GPU profiles
   const op::Assets* assets = nullptr;  // of the operator; outlives the fleet
@@ -35,7 +37,7 @@ struct HollowFleetOptions {
 class HollowFleet {
  public:
   // kInvalid, kNotFound: a model that is not there, a fault on a node or GPU that is not there; a node with
-  // processes.
+  // processes; a damaged data folder. kBusy: another process uses the data folder.
   static Result<std::unique_ptr<HollowFleet>> create(HollowFleetOptions options);
   ~HollowFleet();
 

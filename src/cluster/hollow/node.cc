@@ -147,11 +147,6 @@ KubeletOptions HollowNode::kubelet_options() const {
   return out;
 }
 
-void HollowNode::start() {
-  on_ = true;
-  start_kubelet();
-}
-
 void HollowNode::start_kubelet() {
   if (kubelet_) return;
   on_ = true;

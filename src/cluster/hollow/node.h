@@ -36,11 +36,9 @@ class HollowNode {
 
   const std::string& name() const { return machine_.node().name; }
   HollowMachine& machine() { return machine_; }
-  void start();
-
   // --- faults
-  void stop_kubelet();   // containers run on
-  void start_kubelet();  // again
+  void start_kubelet();
+  void stop_kubelet();  // containers run on
   // Cut off from the API server: kubelet and operands reach nobody.
   void set_network(bool up);
   // Everything that runs is gone; start_kubelet() is the end of the boot. `kernel` empty: the same one.

@@ -1,0 +1,89 @@
+// gpuctl demo --data-dir: what the next demo with the folder finds, and who may use a folder and its port.
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "kept_demo.h"
+
+namespace gpuop {
+namespace {
+
+constexpr const char* kFleet =
+    "nodes: [{name: gpu, gpus: {model: L4, count: 2}, driver: preinstalled, driverVersion: 580.95.05}]\n";
+
+class demo_data : public testing::Test {  // NOLINT(readability-identifier-naming): the suite's name
+ protected:
+  std::vector<std::string> arguments(const std::string& data) {
+    const fs::path fleet = dir_.path() / "fleet.yaml";
+    EXPECT_TRUE(write_file_atomic(fleet, kFleet));
+    return {"--fleet", fleet.string(), "--data-dir", (dir_.path() / data).string()};
+  }
+  // One that has to give up.
+  ExitState refused(const std::string& data) {
+    std::vector<std::string> argv{kGpuctl, "demo", "--state-dir", (dir_.path() / "other").string()};
+    for (auto& word : arguments(data)) argv.push_back(std::move(word));
+    return run(argv, 1min);
+  }
+  // Who the objects are that must be the same ones afterwards, and that they are well.
+  std::string who(const KeptDemo& demo) {
+    EXPECT_EQ(demo.kubectl({"wait", "--for=condition=Ready", "pod/sleeper", "--timeout=60s"}, "", 70s).code,
+              0);
+    const ExitState nodes = demo.kubectl({"get", "node/gpu", "-o", "jsonpath={.metadata.uid}"});
+    const ExitState sleeper = demo.kubectl({"get", "pod/sleeper", "-o", "jsonpath={.metadata.uid}"});
+    const ExitState plugin =
+        demo.kubectl({"-n", "gpu-operator", "get", "pods", "-l", "app=nvidia-device-plugin-daemonset", "-o",
+                      "jsonpath={.items[*].metadata.uid}"});
+    EXPECT_FALSE(nodes.out.empty() || sleeper.out.empty() || plugin.out.empty());
+    return nodes.out + " " + sleeper.out + " " + plugin.out;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
+  std::string before;
+  {
+    KeptDemo demo(arguments("data"));
+    ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+    EXPECT_EQ(demo.kubectl({"create", "configmap", "mine", "--from-literal=a=b"}).code, 0);
+    const ExitState made =
+        demo.kubectl({"run", "sleeper", "--image=ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION,
+                      "--command", "--", "sleep", "3600"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    const ExitState edited = demo.kubectl({"patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
+                                           R"({"spec":{"nodeStatusExporter":{"enabled":true}}})"});
+    EXPECT_EQ(edited.code, 0) << edited.err;
+    EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "wait", "--for=create",
+                            "daemonset/nvidia-node-status-exporter", "--timeout=20s"})
+                  .code,
+              0);
+    before = who(demo);
+
+    const ExitState second = refused("data");
+    EXPECT_EQ(second.code, 1);
+    EXPECT_EQ(second.err, "gpuctl demo: open data folder '" + (dir_.path() / "data").string() +
+                              "': another process uses this data folder; end it, or name another folder\n");
+    const std::string port(trim(*read_file(dir_.path() / "data/port")));
+    ASSERT_TRUE(make_dirs(dir_.path() / "copy"));
+    ASSERT_TRUE(write_file_atomic(dir_.path() / "copy/port", port));
+    const ExitState third = refused("copy");
+    EXPECT_EQ(third.code, 1);
+    EXPECT_EQ(third.err, "gpuctl demo: start the fleet: listen on '127.0.0.1:" + port +
+                             "': Address already in use (the port that kubeconfigs for '" +
+                             (dir_.path() / "copy").string() + "' name)\n");
+  }
+  KeptDemo demo(arguments("data"));
+  ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+  EXPECT_TRUE(contains(demo.demo.out, "stays as it is")) << demo.demo.out;
+  EXPECT_EQ(demo.kubectl({"get", "configmap", "mine", "-o", "jsonpath={.data.a}"}).out, "b");
+  EXPECT_EQ(demo.kubectl({"get", "clusterpolicy", "cluster-policy", "-o",
+                          "jsonpath={.spec.nodeStatusExporter.enabled}"})
+                .out,
+            "true");
+  EXPECT_EQ(who(demo), before);
+  EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "get", "daemonset/nvidia-node-status-exporter"}).code, 0);
+}
+
+}  // namespace
+}  // namespace gpuop
