@@ -1,6 +1,7 @@
 // gpuctl demo: a simulated fleet goes from bare nodes to schedulable GPUs, and three pods show it.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -293,6 +294,22 @@ Result<> apply(Loop& loop, kube::Client& client, const SimInput& input, const Ar
   return {};
 }
 
+// A kept cluster says of a pod what its node said last, until the node's kubelet speaks: containers run that
+// began before this demo did.
+bool shows_the_past(const ClusterWatch& cluster, const cluster::Fleet& fleet, Time began) {
+  const Time first = std::chrono::floor<std::chrono::seconds>(began);
+  bool past = false;
+  cluster.pods.for_each([&](const auto& pod) {
+    const std::string_view node = get_string(*pod, {"spec", "nodeName"});
+    if (past || std::ranges::find(fleet.nodes, node, &cluster::FleetNode::name) == fleet.nodes.end()) return;
+    for (const Json& status : get_array(*pod, {"status", "containerStatuses"})) {
+      const auto since = parse_time(get_string(status, {"state", "running", "startedAt"}));
+      past = past || (since && *since < first);
+    }
+  });
+  return past;
+}
+
 Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted) {
   const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
   if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
@@ -321,6 +338,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
     }
   }
   Progress progress(loop);
+  const Time began = loop.now();
 
   const fs::path programs = self_path().parent_path();
   cluster::InstallTreeOptions tree;
@@ -366,14 +384,17 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   for (const auto& node : input.fleet.nodes) {
     if (node.gpu_count > 0) with_gpus.insert(node.name);
   }
+  const bool kept = !arguments.data_dir.empty();
+  const auto is_past = [&] { return kept && shows_the_past(cluster, input.fleet, began); };
   Hopeless hopeless(loop);
   cluster.on_change([&] {
-    if (!cluster.nodes.synced() || !cluster.pods.synced()) return;
+    if (!cluster.nodes.synced() || !cluster.pods.synced() || is_past()) return;
     const auto chain = cluster.chain();
     progress.update(chain, cluster.nodes);
     hopeless.update(chain, with_gpus);
   });
   const auto all_ready = [&] {
+    if (is_past()) return false;
     const auto chain = cluster.chain();
     std::size_t ready = 0;
     for (const auto& node : chain.nodes) ready += with_gpus.contains(node.name) && node.gpu && node.ready;
@@ -388,7 +409,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
                                    : "not ready after " + format_go_duration(limit));
     code = 1;
   } else {
-    const bool good = TRY(run_pods(loop, *client, cluster, !arguments.data_dir.empty(), 30s, interrupted));
+    const bool good = TRY(run_pods(loop, *client, cluster, kept, 30s, interrupted));
     std::printf("\n%s", fleet::render(cluster.chain()).c_str());
     progress.summary();
     if (!good) {

@@ -177,6 +177,22 @@ TEST(cluster_kubelet, grants_survive_a_killed_kubelet) {
   EXPECT_EQ(checkpoint->registered.at("nvidia.com/gpu").size(), 2u);
 }
 
+TEST(cluster_kubelet, a_node_that_was_installed_anew_offers_nothing_of_the_one_before) {
+  Node n(true);
+  n.start();
+  n.kubelet->add_plugin("nvidia.com/gpu", gpus(n, 2));
+  n.settle();
+  ASSERT_EQ(quantity(n, "allocatable"), "2");
+  n.kubelet.reset();
+  ASSERT_TRUE(remove_file(n.dir.path() / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"));
+  n.restart();
+  EXPECT_EQ(quantity(n, "capacity"), "0");
+  EXPECT_EQ(quantity(n, "allocatable"), "0");
+  n.kubelet->add_plugin("nvidia.com/gpu", gpus(n, 2));
+  n.settle();
+  EXPECT_EQ(quantity(n, "allocatable"), "2");
+}
+
 TEST(cluster_kubelet, a_broken_checkpoint_is_set_aside) {
   Node n(true);
   const fs::path dir = n.dir.path() / "var/lib/kubelet/device-plugins";

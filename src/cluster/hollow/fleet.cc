@@ -392,7 +392,12 @@ bool HollowFleet::stable(Duration quiet) const {
   return impl_->stable(quiet);
 }
 std::string HollowFleet::first_broken_link() const {
-  return fleet::first_broken_link(impl_->chain());
+  const fleet::ClusterChain chain = impl_->chain();
+  for (const std::string& name : impl_->gpu_nodes) {
+    if (std::ranges::find(chain.nodes, name, &fleet::NodeChain::name) == chain.nodes.end())
+      return "node " + name + ": it has not registered";
+  }
+  return fleet::first_broken_link(chain);
 }
 std::string HollowFleet::normalised() const {
   return impl_->normalised();

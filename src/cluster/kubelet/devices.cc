@@ -58,6 +58,7 @@ DeviceManager::~DeviceManager() {
 void DeviceManager::load() {
   if (checkpoint_.empty()) return;
   auto text = read_file(checkpoint_);
+  fresh_ = !text && text.error().code() == Code::kNotFound;
   if (!text) return;
   auto checkpoint = read_checkpoint(*text);
   if (!checkpoint) {

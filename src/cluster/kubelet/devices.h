@@ -94,6 +94,8 @@ class DeviceManager {
   void set_topology(TopologyPolicy policy, int numa_nodes);
   // Reads the checkpoint. A broken one is named in the log and set aside as empty, as the kubelet does.
   void load();
+  // There was no checkpoint: the node is a new installation.
+  bool fresh() const { return fresh_; }
   // Takes the place of an earlier plugin of that resource.
   void add_plugin(const std::string& resource, const std::shared_ptr<DevicePlugin>& plugin);
 
@@ -139,6 +141,7 @@ class DeviceManager {
 
   Loop& loop_;
   std::filesystem::path checkpoint_;
+  bool fresh_ = false;
   TopologyPolicy topology_ = TopologyPolicy::kNone;
   int numa_nodes_ = 1;
   std::function<void()> changed_;

@@ -89,6 +89,7 @@ struct Kubelet::Impl {
     }
     devices.set_topology(options.topology_policy, options.numa_nodes);
     devices.load();
+    if (devices.fresh()) agent.reset_extended_resources();
     if (options.serve_devices) {
       sockets = TRY(DeviceSockets::create(
           loop, machine_path(options.kubelet_dir),

@@ -31,8 +31,10 @@ NodeAgent::NodeAgent(KubeletContext& context, std::function<std::map<std::string
 NodeAgent::~NodeAgent() = default;
 
 NodeStatusFacts NodeAgent::facts() const {
+  auto devices = devices_();
+  for (const std::string& name : gone_) devices.try_emplace(name);
   return {context_.options,   runtime_version_,     port_,
-          devices_(),         ready_ && !rebooted_, rebooted_ ? kNotChecked : not_ready_message_,
+          std::move(devices), ready_ && !rebooted_, rebooted_ ? kNotChecked : not_ready_message_,
           context_.loop.now()};
 }
 
@@ -71,6 +73,7 @@ void NodeAgent::registered(const Json& node) {
     context_.events.event(self(), "Normal", "Starting", "Starting kubelet.");
   }
   note_reboot(node);
+  if (std::exchange(reset_, false)) note_extended_resources();
   publish_soon();
   if (!lease_timer_ && !lease_call_) renew();
   if (!heartbeat_timer_) heartbeat();
@@ -85,6 +88,16 @@ void NodeAgent::note_reboot(const Json& node) {
   const std::string& name = context_.options.node_name;
   context_.events.event(self(), "Warning", "Rebooted",
                         "Node " + name + " has been rebooted, boot id: " + now);
+}
+
+// As the kubelet does without a device checkpoint: nobody gets what another installation of this node had.
+void NodeAgent::note_extended_resources() {
+  for (const auto& item : get_object(observed_, {"capacity"})) {
+    const std::string_view name = item.key();
+    const std::string_view domain = name.substr(0, name.find('/'));
+    if (domain == name || domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")) continue;
+    gone_.emplace(name);
+  }
 }
 
 Json NodeAgent::self() const {
@@ -170,6 +183,7 @@ void NodeAgent::publish(bool heartbeat) {
         if (answer) {
           backoff_.reset();
           rebooted_ = false;
+          gone_.clear();
           if (version_of(*answer) >= observed_version_) {
             observed_version_ = version_of(*answer);
             observed_ =

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "cluster/kubelet/context.h"
@@ -18,6 +19,9 @@ class NodeAgent {
   ~NodeAgent();
   void start();
   void set_port(std::uint16_t port) { port_ = port; }
+  // Before start(), of a node that was installed anew: extended resources that it shows are of the one
+  // before, and 0 until a plugin registers.
+  void reset_extended_resources() { reset_ = true; }
   void set_runtime_version(std::string version);
   void set_ready(bool ready, std::string message);
   // Device counts may have changed.
@@ -30,6 +34,7 @@ class NodeAgent {
   void fix_labels(const Json& node);
   void node_changed(const std::shared_ptr<const Json>& node);
   void note_reboot(const Json& node);
+  void note_extended_resources();
   Json self() const;
   void publish(bool heartbeat);
   void publish_soon();
@@ -44,6 +49,8 @@ class NodeAgent {
   std::string runtime_version_;
   bool ready_ = true;
   bool rebooted_ = false;  // until the node has been told so
+  bool reset_ = false;
+  std::set<std::string> gone_;  // extended resources that are still to be shown as 0
   std::string not_ready_message_;
   bool registered_ = false, writing_ = false, soon_ = false, announced_ = false;
   std::string uid_;
