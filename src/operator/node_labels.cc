@@ -233,6 +233,29 @@ NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, 
   return change;
 }
 
+NodeChange decide_leave(const JsonObject& labels, const JsonObject& annotations) {
+  NodeChange change;
+  const auto drop = [&](std::string_view key) { change.labels[std::string(key)] = std::nullopt; };
+  if (labels.contains(kPresent)) drop(kPresent);
+  for (auto state : kStates) {
+    const std::string key = std::string(kDeploy) + std::string(state);
+    if (!labels.contains(key)) continue;
+    const auto value = text_of(labels, key);
+    // The paused and found ones are written by drivers' and MIG managers (§4.5).
+    if (value.empty() || value == "true" || value == "pre-installed" || value.starts_with("paused-for-"))
+      drop(key);
+  }
+  if (text_of(labels, "nvidia.com/mig.config") == "all-disabled") drop("nvidia.com/mig.config");
+  if (labels.contains("nvidia.com/mig.config.state")) drop("nvidia.com/mig.config.state");
+  for (auto key : kUpgradeLabels) {
+    if (labels.contains(key)) drop(key);
+  }
+  for (auto key : kUpgradeAnnotations) {
+    if (annotations.contains(key)) change.annotations[std::string(key)] = std::nullopt;
+  }
+  return change;
+}
+
 Json node_patch(const NodeChange& change) {
   JsonObject metadata;
   const auto add = [&metadata](std::string_view key,

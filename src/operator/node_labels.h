@@ -48,6 +48,10 @@ struct NodeChange {
 NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, const LabelRules& rules,
                        std::optional<Duration> vanished_for);
 
+// What of a node's labels and annotations goes when the operator is uninstalled: its own, with the values
+// that it and the operands write. A label that the user set to "false", or to anything else, stays.
+NodeChange decide_leave(const JsonObject& labels, const JsonObject& annotations);
+
 // Feature discovery found an NVIDIA display controller (§4.1, the wider key pattern included).
 bool has_gpu_feature(const JsonObject& labels);
 // Any feature.node.kubernetes.io/ label.

@@ -65,8 +65,7 @@ std::string cure_of_refusal(std::string_view message) {
   if (const auto webhook = between(message, "failed calling webhook \"", "\""))
     return "; webhook '" + *webhook + "' does not answer: bring it up, or exempt the operator's namespace";
   if (message.find("violates PodSecurity") != std::string_view::npos)
-    return "; label the operator's namespace pod-security.kubernetes.io/enforce=privileged (psa.enabled: "
-           "true does it)";
+    return "; label the operator's namespace pod-security.kubernetes.io/enforce=privileged";
   return {};
 }
 

@@ -55,7 +55,8 @@ class Cluster {
     return nullptr;
   }
 
-  void start_operator() {
+  // `own`: the client that it uses; null: the test's.
+  void start_operator(kube::Client* own = nullptr) {
     ControllerOptions options;
     options.ns = kNs;
     options.own_image = "ours:1";
@@ -65,7 +66,7 @@ class Cluster {
       options.env[name] = "ours:1";
     }
     options.assets = *load_assets(fs::path(SOURCE_ROOT) / "assets");
-    controller = std::make_unique<Controller>(*loop, *client, std::move(options), metrics);
+    controller = std::make_unique<Controller>(*loop, own ? *own : *client, std::move(options), metrics);
     controller->start_watching();
     controller->lead();
   }
