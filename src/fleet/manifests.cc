@@ -211,7 +211,7 @@ Result<> apply_all(Loop& loop, kube::Client& client, const std::vector<Json>& ob
 
 Result<bool> apply_default_policy(Loop& loop, kube::Client& client, const std::vector<Json>& objects) {
   const auto policies =
-      kube::await(loop, [&](auto done) { return client.list(kube::kClusterPolicies, "", {}, done); });
+      kube::await(loop, [&](const auto& done) { return client.list(kube::kClusterPolicies, "", {}, done); });
   if (!policies) return fail(policies.error().error("list ClusterPolicies"));
   if (!get_array(*policies, {"items"}).empty()) return false;
   TRY(apply_all(loop, client, objects));

@@ -53,7 +53,7 @@ faults:
   ASSERT_TRUE(fleet);
   const auto nodes = [&] {
     const auto list = kube::await(
-        fleet->loop(), [&](auto done) { return fleet->client().list(kube::kNodes, "", {}, done); });
+        fleet->loop(), [&](const auto& done) { return fleet->client().list(kube::kNodes, "", {}, done); });
     std::string out;
     for (const Json& node : get_array(*list, {"items"})) out += str(kube::name_of(node)) + " ";
     return out;
@@ -74,8 +74,8 @@ TEST(cluster_hollow, a_kept_cluster_goes_on) {
   const auto uids = [](HollowFleet& fleet) {
     std::string out;
     for (const kube::Resource& type : {kube::kNodes, kube::kPods}) {
-      const auto list =
-          kube::await(fleet.loop(), [&](auto done) { return fleet.client().list(type, "", {}, done); });
+      const auto list = kube::await(
+          fleet.loop(), [&](const auto& done) { return fleet.client().list(type, "", {}, done); });
       // What has done its work once, as the validator's pods, is made again.
       for (const Json& item : get_array(*list, {"items"}))
         if (get_string(item, {"spec", "restartPolicy"}, "Always") == "Always")

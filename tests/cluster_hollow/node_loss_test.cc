@@ -26,8 +26,8 @@ class NodeLoss {
   // By the fleet's clock.
   void until(Duration at) { fleet->loop().run_for(at - fleet->events().elapsed()); }
   Json get(const kube::Resource& type, const std::string& ns, const std::string& name) {
-    auto got =
-        kube::await(fleet->loop(), [&](auto done) { return fleet->client().get(type, ns, name, done); });
+    auto got = kube::await(fleet->loop(),
+                           [&](const auto& done) { return fleet->client().get(type, ns, name, done); });
     return got ? *got : Json();
   }
   void create(const std::string& name, const std::string& tolerations) {
@@ -38,7 +38,7 @@ class NodeLoss {
                              "', command: [sleep, '3600']}]}}";
     const auto parsed = parse_yaml(text, "pod");
     ASSERT_TRUE(parsed) << parsed.error().text();
-    const auto made = kube::await(fleet->loop(), [&](auto done) {
+    const auto made = kube::await(fleet->loop(), [&](const auto& done) {
       return fleet->client().create(kube::kPods, "default", parsed->at(0).value, {}, done);
     });
     ASSERT_TRUE(made) << made.error().message;
@@ -69,7 +69,7 @@ class NodeLoss {
   // The stack's pods on the node: who they are, and whether they are being deleted.
   std::map<std::string, bool> stack() {
     std::map<std::string, bool> out;
-    const auto list = kube::await(fleet->loop(), [&](auto done) {
+    const auto list = kube::await(fleet->loop(), [&](const auto& done) {
       return fleet->client().list(kube::kPods, "gpu-operator", {.field_selector = "spec.nodeName=l4"}, done);
     });
     for (const Json& pod : get_array(*list, {"items"})) {

@@ -59,14 +59,14 @@ class node_events : public DemoFleet {
                                 {"kind", "Pod"},
                                 {"metadata", JsonObject{{"name", name}, {"namespace", "default"}}},
                                 {"spec", *parse_json(spec)}};
-    const auto made =
-        kube::await(loop_, [&](auto done) { return client_->create(kube::kPods, "default", pod, {}, done); });
+    const auto made = kube::await(
+        loop_, [&](const auto& done) { return client_->create(kube::kPods, "default", pod, {}, done); });
     ASSERT_TRUE(made) << made.error().message;
   }
   // The status of a pod of ours, as text.
   std::string status(const std::string& name) {
-    const auto got =
-        kube::await(loop_, [&](auto done) { return client_->get(kube::kPods, "default", name, done); });
+    const auto got = kube::await(
+        loop_, [&](const auto& done) { return client_->get(kube::kPods, "default", name, done); });
     return got ? to_text(*gpuop::find(*got, {"status"})) : got.error().message;
   }
   bool says(const std::string& name, const std::string& text, Duration limit) {
@@ -140,6 +140,12 @@ TEST_F(node_events, a_full_run_and_a_dead_registry_are_said_plainly) {
       std::string::npos)
       << status("pulls");
   EXPECT_NE(status("pulls").find("connection refused"), std::string::npos);
+  happens({"image-pull", "--delay", "1500ms"});
+  create("slow", R"({"restartPolicy":"Never","containers":[{"name":"c","image":")" + std::string(kImage) +
+                     R"(","imagePullPolicy":"Always","command":["true"]}]})");
+  loop_.run_for(1s);
+  EXPECT_NE(status("slow").find("ContainerCreating"), std::string::npos) << status("slow");
+  EXPECT_TRUE(says("slow", "\"phase\":\"Succeeded\"", 20s)) << status("slow");
   happens({"image-pull"});
   happens({"fill-run"});
   create("writes", R"({"restartPolicy":"Never","containers":[{"name":"c","image":")" + std::string(kImage) +
@@ -147,8 +153,8 @@ TEST_F(node_events, a_full_run_and_a_dead_registry_are_said_plainly) {
   bool said = false;
   for (int i = 0; i < 100 && !said; ++i) {
     loop_.run_for(100ms);
-    const auto events =
-        kube::await(loop_, [&](auto done) { return client_->list(kube::kEvents, "default", {}, done); });
+    const auto events = kube::await(
+        loop_, [&](const auto& done) { return client_->list(kube::kEvents, "default", {}, done); });
     said = events && to_text(*events).find("No space left on device") != std::string::npos;
   }
   EXPECT_TRUE(said) << status("writes") << logs();
@@ -180,7 +186,7 @@ TEST_F(node_events, a_driver_pod_that_is_deleted_leaves_the_driver_to_its_users)
   });
   ASSERT_FALSE(name.empty());
   const auto removed = kube::await(
-      loop_, [&](auto done) { return client_->remove(kube::kPods, "gpu-operator", name, {}, done); });
+      loop_, [&](const auto& done) { return client_->remove(kube::kPods, "gpu-operator", name, {}, done); });
   ASSERT_TRUE(removed) << removed.error().message;
   const Duration began = loop_.elapsed();
   const auto gone = [&] {

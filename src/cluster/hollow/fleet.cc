@@ -45,6 +45,7 @@ const std::vector<kube::Resource>& compared() {
 
 Result<> check_faults(const FaultPlan& plan, const Fleet& fleet) {
   std::vector<std::string> names;
+  names.reserve(fleet.nodes.size());
   for (const FleetNode& node : fleet.nodes) names.push_back(node.name);
   for (const Fault& fault : plan.faults) {
     if (!fault.event) continue;
@@ -138,7 +139,7 @@ struct HollowFleet::Impl {
   // A cluster that was kept goes on after the time at which it was left: its leases tell.
   Result<> go_on() {
     const auto leases =
-        kube::await(*loop, [&](auto done) { return admin.list(kube::kLeases, "", {}, done); });
+        kube::await(*loop, [&](const auto& done) { return admin.list(kube::kLeases, "", {}, done); });
     if (!leases) return fail(leases.error().error("list leases"));
     std::optional<Time> latest;
     for (const Json& lease : get_array(*leases, {"items"})) {
@@ -318,7 +319,7 @@ struct HollowFleet::Impl {
   std::string normalised() {
     std::vector<Json> objects;
     for (const kube::Resource& type : compared()) {
-      const auto list = kube::await(*loop, [&](auto done) { return admin.list(type, "", {}, done); });
+      const auto list = kube::await(*loop, [&](const auto& done) { return admin.list(type, "", {}, done); });
       if (!list) continue;
       for (const Json& item : get_array(*list, {"items"})) {
         Json object = item;
