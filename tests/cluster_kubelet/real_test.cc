@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <future>
+#include <set>
 #include <thread>
 
 #include "base/http_server.h"
@@ -44,6 +45,7 @@ class PluginServer : public v1beta1::DevicePlugin::CallbackService {
     request.set_endpoint(name_);
     request.set_resource_name(resource);
     request.mutable_options()->set_get_preferred_allocation_available(true);
+    request.mutable_options()->set_pre_start_required(true);
     v1beta1::Empty answer;
     return stub->Register(&context, request, &answer);
   }
@@ -89,6 +91,17 @@ class PluginServer : public v1beta1::DevicePlugin::CallbackService {
     return reactor;
   }
 
+  grpc::ServerUnaryReactor* PreStartContainer(grpc::CallbackServerContext* context,
+                                              const v1beta1::PreStartContainerRequest* request,
+                                              v1beta1::PreStartContainerResponse*) override {
+    prepared.set_value(request->devices_ids(0));
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  std::promise<std::string> prepared;  // the first device that a container was about to start with
+
  private:
   fs::path dir_;
   std::string name_;
@@ -100,14 +113,40 @@ std::string gpus_of(const Node& n, const char* map) {
   return str(get_string(n.node(), {"status", map, "nvidia.com/gpu"}, "absent"));
 }
 
-v1::ListPodResourcesResponse list_resources(const fs::path& dir) {
-  auto stub = v1::PodResourcesLister::NewStub(
+std::unique_ptr<v1::PodResourcesLister::Stub> pod_resources(const fs::path& dir) {
+  return v1::PodResourcesLister::NewStub(
       grpc::CreateChannel("unix:" + (dir / "var/lib/kubelet/pod-resources/kubelet.sock").string(),
                           grpc::InsecureChannelCredentials()));
+}
+
+v1::ListPodResourcesResponse list_resources(const fs::path& dir) {
+  const auto stub = pod_resources(dir);
   grpc::ClientContext context;
   v1::ListPodResourcesResponse answer;
   EXPECT_TRUE(stub->List(&context, {}, &answer).ok());
   return answer;
+}
+
+// Of the pod p, of none, and of the node.
+void other_pod_resources(const fs::path& dir) {
+  const auto stub = pod_resources(dir);
+  v1::GetPodResourcesRequest one;
+  one.set_pod_name("p");
+  one.set_pod_namespace("default");
+  grpc::ClientContext first, second, third;
+  v1::GetPodResourcesResponse got;
+  ASSERT_TRUE(stub->Get(&first, one, &got).ok());
+  EXPECT_EQ(got.pod_resources().containers(0).devices(0).device_ids(0), "GPU-b");
+  one.set_pod_name("q");
+  EXPECT_EQ(stub->Get(&second, one, &got).error_message(), "pod q in namespace default not found");
+  v1::AllocatableResourcesResponse all;
+  ASSERT_TRUE(stub->GetAllocatableResources(&third, {}, &all).ok());
+  std::set<std::string> ids;
+  for (const auto& devices : all.devices()) {
+    EXPECT_EQ(devices.resource_name(), "nvidia.com/gpu");
+    ids.insert(devices.device_ids().begin(), devices.device_ids().end());
+  }
+  EXPECT_EQ(ids, (std::set<std::string>{"GPU-a", "GPU-b"}));
 }
 
 TEST(cluster_kubelet, plugins_behind_sockets) {
@@ -143,6 +182,8 @@ TEST(cluster_kubelet, plugins_behind_sockets) {
     EXPECT_EQ(devices.resource_name(), "nvidia.com/gpu");
     EXPECT_EQ(devices.device_ids(0), "GPU-b");
     EXPECT_EQ(devices.topology().nodes(0).id(), 1);
+    EXPECT_EQ(plugin.prepared.get_future().get(), "GPU-b");
+    other_pod_resources(n.dir.path());
   }
   // The plugin died: its devices are unhealthy at once, the pod runs on.
   ASSERT_TRUE(n.loop->run_until([&] { return gpus_of(n, "allocatable") == "0"; }, 5s));
