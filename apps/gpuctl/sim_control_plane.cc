@@ -103,7 +103,7 @@ Result<> serve(const Arguments& arguments) {
     faults = std::make_unique<Faults>(loop, plan, server);
     handler = faults->injector.handler();
   }
-  HttpServerOptions http;
+  HttpServerOptions http = api_http_options();
   http.listen_fd = arguments.listen_fd;
   http.port = static_cast<std::uint16_t>(arguments.port);
   http.tls = TlsFiles{keys.server.certificate, keys.server.key, keys.ca.certificate};

@@ -97,6 +97,48 @@ ClientCertificate read_certificate(SSL* ssl) {
   return out;
 }
 
+// A body of no more than `limit` bytes and one: the next is an error, what is there already stays. What the
+// client announces is not believed: nothing is set aside for it.
+struct LimitedBody {
+  struct value_type {
+    std::string text;
+    std::size_t limit = 0;
+  };
+  static std::uint64_t size(const value_type& body) { return body.text.size(); }
+  class reader {
+   public:
+    template <bool kRequest, class Fields>
+    reader(http::header<kRequest, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<std::uint64_t>& length, error_code& error) {
+      error = {};
+      body_.text.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(length.value_or(0), body_.limit)));
+    }
+    template <class Buffers>
+    std::size_t put(const Buffers& buffers, error_code& error) {
+      error = {};
+      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers); ++it) {
+        const asio::const_buffer part(*it);
+        const std::size_t room = body_.limit + 1 - body_.text.size();
+        body_.text.append(static_cast<const char*>(part.data()), std::min(room, part.size()));
+      }
+      if (body_.text.size() > body_.limit) error = http::error::body_limit;
+      return asio::buffer_size(buffers);
+    }
+    void finish(error_code& error) { error = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+
+// What an API server says without having looked at the request.
+std::string status_body(int code, const std::string& reason, const std::string& message) {
+  std::string text = R"({"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":")";
+  text += message + "\"";
+  if (!reason.empty()) text += R"(,"reason":")" + reason + "\"";
+  return text + ",\"code\":" + std::to_string(code) + "}\n";
+}
+
 }  // namespace
 
 class Connection;
@@ -224,7 +266,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_->options.header_limit));
-    parser_->body_limit(server_->options.body_limit);
+    parser_->body_limit(boost::none);
+    parser_->get().body().limit = server_->options.body_limit;
     streaming_ = finished_ = false;
     // Waiting for the first byte may take long; once a request began its head has to come soon.
     arm_timeout(buffer_.size() ? server_->options.header_timeout : server_->options.idle_timeout);
@@ -248,7 +291,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
             if (boost::beast::iequals(self->parser_->get()[http::field::expect], "100-continue")) {
               self->enqueue("HTTP/1.1 100 Continue\r\n\r\n");
             }
-            self->arm_timeout(self->server_->options.idle_timeout);
+            self->wait_for_body();
             self->read_body();
           });
     });
@@ -257,34 +300,52 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_body() {
     with_stream([this](auto& stream) {
       http::async_read(stream, buffer_, *parser_, [self = shared_from_this()](error_code error, std::size_t) {
-        if (error) return self->refuse(error);
+        if (self->finished_ || self->closed_) return;  // its time was over
+        const bool large = error == http::error::body_limit;
+        if (error && !(large && self->server_->options.hand_over_large_bodies)) return self->refuse(error);
         self->timeout_.reset();
+        self->linger_ = large;
         self->dispatch();
       });
     });
   }
 
+  // A client that does not get its body across is told so.
+  void wait_for_body() {
+    timeout_ = server_->loop.after(server_->options.body_timeout, [weak = weak_from_this()] {
+      auto self = weak.lock();
+      if (!self || self->closed_) return;
+      self->refuse_with(504, "application/json",
+                        status_body(504, "Timeout",
+                                    "Timeout: request did not complete within requested "
+                                    "timeout - context deadline exceeded"));
+    });
+  }
+
   // Answers what can be answered to a request that could not be read.
   void refuse(error_code error) {
-    if (error == http::error::end_of_stream || closed_) return close();
-    int status = 0;
-    if (error == http::error::body_limit)
-      status = 413;
-    else if (error == http::error::header_limit)
-      status = 431;
-    else if (error.category() == http::make_error_code(http::error::bad_target).category())
-      status = 400;
-    if (!status) return close();
+    if (error == http::error::end_of_stream || error == http::error::partial_message || closed_)
+      return close();
+    if (error == http::error::body_limit) {
+      const std::string text =
+          "Request entity too large: limit is " + std::to_string(server_->options.body_limit);
+      return refuse_with(413, "application/json", status_body(413, "RequestEntityTooLarge", text));
+    }
+    if (error.category() != http::make_error_code(http::error::bad_target).category()) return close();
+    if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension)
+      return refuse_with(500, "application/json", status_body(500, "", "invalid byte in chunk length"));
+    const int status = error == http::error::header_limit  ? 431
+                       : error == http::error::bad_version ? 505
+                                                           : 400;
+    std::string text = std::to_string(status) + " " + reason_of(status);
+    if (status == 505) text += ": unsupported protocol version";
+    refuse_with(status, "text/plain; charset=utf-8", text);
+  }
+
+  void refuse_with(int status, const std::string& type, const std::string& body) {
     keep_alive_ = false;
     finished_ = linger_ = true;
-    const std::string text =
-        status == 413 ? "Request entity too large: limit is " + std::to_string(server_->options.body_limit)
-                      : reason_of(status) + ": " + error.message();
-    const std::string reason = status == 413 ? "RequestEntityTooLarge" : "BadRequest";
-    const std::string body =
-        R"({"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":")" + text +
-        R"(","reason":")" + reason + R"(","code":)" + std::to_string(status) + "}\n";
-    enqueue(render_head(status, {{"Content-Type", "application/json"},
+    enqueue(render_head(status, {{"Content-Type", type},
                                  {"Content-Length", std::to_string(body.size())},
                                  {"Connection", "close"}}) +
             "\r\n" + body);
@@ -365,7 +426,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<TlsStream> tls_;
   std::unique_ptr<Socket> plain_;
   boost::beast::flat_buffer buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::request_parser<LimitedBody>> parser_;
   ClientCertificate certificate_;
   std::string waiting_;  // to be sent
   std::string sent_;     // being sent
@@ -456,12 +517,12 @@ void Connection::dispatch() {
     if (!value.empty()) value += ",";
     value += std::string_view(field.value().data(), field.value().size());
   }
-  request.body = std::move(message.body());
+  request.body = std::move(message.body().text);
   request.client_cert_cn = certificate_.cn;
   request.client_cert_orgs = certificate_.orgs;
-  keep_alive_ = message.keep_alive();
+  keep_alive_ = message.keep_alive() && !linger_;
   head_only_ = message.method() == http::verb::head;
-  watch_peer();
+  if (!linger_) watch_peer();  // else what comes is the rest of the body
   server_->handler(std::move(request), std::make_shared<WireResponder>(shared_from_this()));
 }
 

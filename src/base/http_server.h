@@ -25,9 +25,12 @@ struct HttpServerOptions {
   std::string unix_path;   // when set, address and port are ignored
   int listen_fd = -1;      // when set, an already listening socket is taken over
   std::optional<TlsFiles> tls;
-  std::size_t body_limit = 3u << 20;     // larger: 413
+  std::size_t body_limit = 3u << 20;  // larger: 413
+  // A larger body is the handler's to refuse: it is handed over cut off after body_limit + 1 bytes.
+  bool hand_over_large_bodies = false;
   std::size_t header_limit = 64u << 10;  // larger: 431
   Duration header_timeout = 10s;         // slow clients are cut
+  Duration body_timeout = 1min;          // a request whose body is not there by then: 504
   Duration idle_timeout = 5min;          // keep-alive
   std::size_t write_limit = 8u << 20;    // a streamed answer that the peer does not read is cut beyond this
   // A peer that has gone without a word is noticed after about two of these (TCP keep-alive); whole seconds.

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <boost/json/serialize.hpp>
+#include <charconv>
 #include <cmath>
 #include <set>
 #include <sstream>
@@ -88,10 +89,19 @@ std::optional<Json> plain_float(std::string_view text) {
 
 Json plain_scalar(const std::string& text) {
   if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return nullptr;
-  if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) return true;
-  if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) return false;
+  if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"})) return true;
+  if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"}))
+    return false;
   if (auto value = plain_integer(text)) return *value;
   if (auto value = plain_float(text)) return *value;
+  // Digits may be parted for the reader: 1_000.
+  const bool number =
+      !text.empty() && std::string_view("0123456789+-.").find(text[0]) != std::string_view::npos;
+  if (number && text.find('_') != std::string::npos) {
+    const std::string digits = replace_all(text, "_", "");
+    if (auto value = plain_integer(digits)) return *value;
+    if (auto value = plain_float(digits)) return *value;
+  }
   return Json(text);
 }
 
@@ -128,8 +138,19 @@ struct Converter {
     return Json(nullptr);
   }
 
+  // Keys of JSON are text; what YAML takes for something else is written as JSON would.
+  static std::string key_text(const YAML::Node& node) {
+    const Json value = scalar(node);
+    if (value.is_string() || value.is_null()) return node.Scalar();
+    if (!value.is_double()) return boost::json::serialize(value);
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(value.get_double()));
+    return {text, end.ptr};
+  }
+
   static Json scalar(const YAML::Node& node) {
     const std::string& tag = node.Tag();
+    if (tag == "tag:yaml.org,2002:binary") return Json(base64_decode(node.Scalar()).value_or(node.Scalar()));
     if (tag == "!" || tag == "tag:yaml.org,2002:str") return Json(node.Scalar());  // quoted or block text
     return plain_scalar(node.Scalar());
   }
@@ -142,7 +163,7 @@ struct Converter {
         return fail(Code::kInvalid,
                     "line " + std::to_string(pair.first.Mark().line + 1) + ": a key must be plain text");
       }
-      const std::string key = pair.first.Scalar();
+      const std::string key = key_text(pair.first);
       if (key == "<<" && pair.first.Tag() != "!") {
         merged.push_back(pair.second);
         continue;
@@ -172,12 +193,12 @@ void emit(std::string& out, const Json& value, int indent, bool in_list);
 
 bool plain_is_safe(std::string_view text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ') return false;
-  if (!plain_scalar(std::string(text)).is_string() || is_one_of(text, {"y", "Y", "n", "N", "=", "<<"}))
-    return false;
+  if (!plain_scalar(std::string(text)).is_string() || is_one_of(text, {"=", "<<"})) return false;
+  // What is no number to others either.
+  if (is_one_of(text, {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"})) return false;
   // A date would come back as a time under YAML 1.1.
-  if (text.size() >= 8 && text[0] >= '0' && text[0] <= '9' && text.find('-') != std::string_view::npos)
-    return false;
-  if (std::string_view("-?:,[]{}#&*!|>'\"%@`.+").find(text[0]) != std::string_view::npos) return false;
+  if (text.size() >= 8 && text[4] == '-' && text.find_first_not_of("0123456789") == 4) return false;
+  if (std::string_view("-?:,[]{}#&*!|>'\"%@`+").find(text[0]) != std::string_view::npos) return false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c < ' ' || c == 0x7f) return false;

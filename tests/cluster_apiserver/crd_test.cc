@@ -24,7 +24,10 @@ constexpr std::string_view kSchema = R"({"type":"object","properties":{
 TEST(cluster_apiserver, case10_custom_columns) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
-  ASSERT_EQ(api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"g"}})").status, 201);
+  ASSERT_EQ(
+      api.post(kObjects, R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"}})")
+          .status,
+      201);
   api.loop->run_for(std::chrono::hours(12 * 24));
   Reply reply = api.get(kObjects, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
   ASSERT_EQ(reply.status, 200);
@@ -45,7 +48,7 @@ TEST(cluster_apiserver, case21_status_and_spec_apart) {
   Json object =
       api.post(
              kObjects,
-             R"({"kind":"GPUCluster","metadata":{"name":"g"},"spec":{"kind":"x"},"status":{"state":"early"}})")
+             R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"},"spec":{"kind":"x"},"status":{"state":"early"}})")
           .body;
   EXPECT_FALSE(has(object, {"status"}));
   EXPECT_EQ(get_int(object, {"metadata", "generation"}), 1);
@@ -69,8 +72,9 @@ TEST(cluster_apiserver, case21_status_and_spec_apart) {
 TEST(cluster_apiserver, case17_custom_resources_need_a_version) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
-  api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"g"}})");
-  Reply reply = api.put(str(kObjects) + "/g", R"({"kind":"GPUCluster","metadata":{"name":"g"}})");
+  api.post(kObjects, R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"}})");
+  Reply reply = api.put(str(kObjects) + "/g",
+                        R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"}})");
   EXPECT_EQ(reply.status, 422);
   EXPECT_NE(text_at(reply.body, {"message"})
                 .find("metadata.resourceVersion: Invalid value: 0: must be specified for an update"),
@@ -80,7 +84,7 @@ TEST(cluster_apiserver, case17_custom_resources_need_a_version) {
 TEST(cluster_apiserver, case20_strategic_patch) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
-  api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"g"}})");
+  api.post(kObjects, R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"}})");
   EXPECT_EQ(api.patch(str(kObjects) + "/g", R"({"spec":{}})", "strategic-merge-patch+json").status, 415);
   api.post(
       "/api/v1/nodes",
@@ -94,9 +98,13 @@ TEST(cluster_apiserver, case20_strategic_patch) {
 TEST(cluster_apiserver, case30_defaults) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
-  Reply with = api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"with"},"spec":{"a":{}}})");
+  Reply with = api.post(
+      kObjects,
+      R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"with"},"spec":{"a":{}}})");
   EXPECT_EQ(get_int(with.body, {"spec", "a", "b"}), 7);
-  Reply without = api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"without"},"spec":{}})");
+  Reply without = api.post(
+      kObjects,
+      R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"without"},"spec":{}})");
   EXPECT_FALSE(has(without.body, {"spec", "a"}));
 }
 
@@ -114,15 +122,18 @@ TEST(cluster_apiserver, case29_rules) {
 "x-kubernetes-validations":[{"rule":"self.metadata.name == 'gpu-cluster'","message":"GPUCluster is a singleton, metadata.name must be 'gpu-cluster'"}]})"))
           .status,
       201);
-  Reply foo = api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"foo"}})");
+  Reply foo =
+      api.post(kObjects, R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"foo"}})");
   EXPECT_EQ(foo.status, 422);
   EXPECT_NE(
       text_at(foo.body, {"message"}).find("GPUCluster is a singleton, metadata.name must be 'gpu-cluster'"),
       std::string::npos);
-  ASSERT_EQ(api.post(kObjects,
-                     R"({"kind":"GPUCluster","metadata":{"name":"gpu-cluster"},"spec":{"driverType":"gpu"}})")
-                .status,
-            201);
+  ASSERT_EQ(
+      api.post(
+             kObjects,
+             R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"gpu-cluster"},"spec":{"driverType":"gpu"}})")
+          .status,
+      201);
   Reply changed = api.patch(str(kObjects) + "/gpu-cluster", R"({"spec":{"driverType":"vgpu"}})");
   EXPECT_EQ(changed.status, 422);
   EXPECT_NE(text_at(changed.body, {"message"})
@@ -133,7 +144,8 @@ TEST(cluster_apiserver, case29_rules) {
 TEST(cluster_apiserver, case05_unknown_fields) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
-  std::string body = R"({"kind":"GPUCluster","metadata":{"name":"g"},"spec":{"foo":1,"kind":"x"}})";
+  std::string body =
+      R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"},"spec":{"foo":1,"kind":"x"}})";
   Reply strict = api.post(str(kObjects) + "?fieldValidation=Strict", body);
   EXPECT_EQ(strict.status, 400);
   EXPECT_EQ(text_at(strict.body, {"message"}),
@@ -151,7 +163,7 @@ TEST(cluster_apiserver, custom_objects_are_validated) {
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
   Reply wrong = api.post(
       kObjects,
-      R"({"kind":"GPUCluster","metadata":{"name":"g"},"spec":{"a":{"b":"text"},"kind":"z","size":true,"free":{"any":[1]}}})");
+      R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"},"spec":{"a":{"b":"text"},"kind":"z","size":true,"free":{"any":[1]}}})");
   ASSERT_EQ(wrong.status, 422);
   std::string message = text_at(wrong.body, {"message"});
   EXPECT_NE(message.find(
@@ -163,7 +175,8 @@ TEST(cluster_apiserver, custom_objects_are_validated) {
       << message;
   EXPECT_EQ(get_array(wrong.body, {"details", "causes"}).size(), 3u) << message;
   Reply good = api.post(
-      kObjects, R"({"kind":"GPUCluster","metadata":{"name":"g"},"spec":{"size":"50%","free":{"any":[1]}}})");
+      kObjects,
+      R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g"},"spec":{"size":"50%","free":{"any":[1]}}})");
   EXPECT_EQ(good.status, 201);
   EXPECT_TRUE(has(good.body, {"spec", "free", "any"}));
 }
@@ -171,11 +184,17 @@ TEST(cluster_apiserver, custom_objects_are_validated) {
 TEST(cluster_apiserver, metadata_of_custom_objects_is_typed) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
-  EXPECT_EQ(api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"g","labels":{"a":1}}})").status,
+  EXPECT_EQ(
+      api.post(
+             kObjects,
+             R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g","labels":{"a":1}}})")
+          .status,
+      400);
+  EXPECT_EQ(api.post(kObjects, R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":"g"})").status,
             400);
-  EXPECT_EQ(api.post(kObjects, R"({"kind":"GPUCluster","metadata":"g"})").status, 400);
-  Reply unknown = api.post(str(kObjects) + "?fieldValidation=Strict",
-                           R"({"kind":"GPUCluster","metadata":{"name":"g","nam":"x"}})");
+  Reply unknown =
+      api.post(str(kObjects) + "?fieldValidation=Strict",
+               R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g","nam":"x"}})");
   EXPECT_EQ(unknown.status, 400);
   EXPECT_NE(text_at(unknown.body, {"message"}).find("unknown field \"metadata.nam\""), std::string::npos);
 }
@@ -199,15 +218,22 @@ TEST(cluster_apiserver, deleting_a_definition_deletes_its_objects) {
   Api api;
   ASSERT_EQ(api.post(kCrds, crd(kSchema)).status, 201);
   ASSERT_EQ(
-      api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"g","finalizers":["example.com/f"]}})")
+      api.post(
+             kObjects,
+             R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"g","finalizers":["example.com/f"]}})")
           .status,
       201);
-  ASSERT_EQ(api.post(kObjects, R"({"kind":"GPUCluster","metadata":{"name":"h"}})").status, 201);
+  ASSERT_EQ(
+      api.post(kObjects, R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"name":"h"}})")
+          .status,
+      201);
   auto watch = api.watch(str(kObjects) + "?watch=1");
   EXPECT_EQ(api.del(str(kCrds) + "/gpuclusters.nvidia.com").status, 200);
   EXPECT_EQ(api.get(str(kObjects) + "/h").status, 404);
   EXPECT_EQ(api.get(str(kCrds) + "/gpuclusters.nvidia.com").status, 200);
-  EXPECT_EQ(api.patch(str(kObjects) + "/g", R"({"kind":"GPUCluster","metadata":{"finalizers":null}})").status,
+  EXPECT_EQ(api.patch(str(kObjects) + "/g",
+                      R"({"apiVersion":"nvidia.com/v1","kind":"GPUCluster","metadata":{"finalizers":null}})")
+                .status,
             200);
   api.loop->run_for(1s);
   EXPECT_EQ(api.get(str(kCrds) + "/gpuclusters.nvidia.com").status, 404);

@@ -25,7 +25,7 @@ struct Kubectl {
       requests.push_back(request.method + " " + request.path);
       inner(std::move(request), std::move(out));
     };
-    HttpServerOptions how;
+    HttpServerOptions how = api_http_options();
     if (!user.empty()) {
       credentials = *make_cluster_credentials(loop.now());
       how.tls = TlsFiles{credentials.server.certificate, credentials.server.key, credentials.ca.certificate};

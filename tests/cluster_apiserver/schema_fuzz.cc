@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::size_t line = text.find('\n');
   std::string_view first = text.substr(0, line);
   std::string_view second = line == std::string_view::npos ? std::string_view() : text.substr(line + 1);
-  if (auto rule = CelProgram::compile(first)) {
+  if (auto rule = CelProgram::compile(first, CelType(), CelType::Kind::kBool)) {
     Json self = JsonObject{{"a", 1}, {"b", JsonArray{"x", "y"}}};
     (void)(*rule)->evaluate(self, &self);
   }

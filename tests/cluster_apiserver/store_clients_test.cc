@@ -214,6 +214,79 @@ TEST(store, a_body_that_is_too_large_is_answered_though_it_is_sent_to_the_end) {
   EXPECT_EQ(text_at(*status, {"message"}), "Request entity too large: limit is 3145728");
 }
 
+TEST(store, a_body_that_never_ends_is_refused_in_the_middle_of_it) {
+  OverSockets api(api_http_options());
+  std::string answer;
+  api.beside([&] {
+    Socket socket(api.http->port());
+    socket.send(
+        "POST " + std::string(kMaps) +
+        " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+    const std::string chunk = "100000\r\n" + std::string(1u << 20, 'x') + "\r\n";
+    for (int i = 0; i < 4; ++i) socket.send(chunk);  // and no last one
+    answer = socket.read();
+  });
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 413 ")) << answer.substr(0, 200);
+  EXPECT_NE(answer.find("\"message\":\"Request entity too large: limit is 3145728\""), std::string::npos);
+  EXPECT_NE(answer.find("Connection: close"), std::string::npos);
+}
+
+TEST(store, what_is_wrong_with_a_large_request_besides_its_size_comes_first) {
+  OverSockets api(api_http_options());
+  std::string nowhere;
+  api.beside([&] {
+    Socket socket(api.http->port());
+    socket.send("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n" +
+                std::string(4000000, 'x'));
+    nowhere = socket.read();
+  });
+  EXPECT_TRUE(nowhere.starts_with("HTTP/1.1 404 ")) << nowhere.substr(0, 200);
+}
+
+TEST(store, a_body_that_does_not_come_is_a_timeout) {
+  HttpServerOptions options = api_http_options();
+  options.body_timeout = 30ms;
+  OverSockets api(options);
+  std::string announced;
+  std::string begun;
+  api.beside([&] {
+    const std::string head = "POST " + std::string(kMaps) +
+                             " HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                             "application/json\r\nContent-Length: ";
+    Socket all(api.http->port());
+    all.send(head + "99999999999999\r\n\r\n");
+    announced = all.read();
+    Socket part(api.http->port());
+    part.send(head + "100\r\n\r\n{\"a\":");
+    begun = part.read();
+  });
+  for (const std::string& answer : {announced, begun}) {
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 504 ")) << answer.substr(0, 200);
+    EXPECT_NE(answer.find("\"reason\":\"Timeout\""), std::string::npos);
+  }
+}
+
+TEST(store, requests_that_are_none_are_told_so) {
+  OverSockets api(api_http_options());
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"GARBAGE\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+      {"GET / HTTP/9.9\r\nHost: x\r\n\r\n", "HTTP/1.1 505 "},
+      {"GET / HTTP/1.1\r\nHost: x\r\nBad Header: 1\r\n\r\n", "HTTP/1.1 400 "},
+      {"POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", "HTTP/1.1 400 "},
+      {"GET / HTTP/1.1\r\nA: " + std::string(1100000, 'y') + "\r\n\r\n", "HTTP/1.1 431 "},
+      {"POST " + std::string(kMaps) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+       "HTTP/1.1 500 "}};
+  for (const auto& [request, answer] : cases) {
+    std::string got;
+    api.beside([&] {
+      Socket socket(api.http->port());
+      socket.send(request);
+      got = socket.read();
+    });
+    EXPECT_TRUE(got.starts_with(answer)) << request.substr(0, 60) << " -> " << got.substr(0, 200);
+  }
+}
+
 TEST(store, clients_that_stop_in_a_header_are_let_go) {
   HttpServerOptions options;
   options.header_timeout = 20ms;

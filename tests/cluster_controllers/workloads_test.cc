@@ -287,12 +287,14 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
 )");
   t.settle();
-  ASSERT_TRUE(t.get(kSlices, "default", "web"));
-  EXPECT_TRUE(get_array(*t.get(kSlices, "default", "web"), {"endpoints"}).empty());
+  const auto slices = [&] { return t.list(kSlices, "default", "kubernetes.io/service-name=web"); };
+  ASSERT_EQ(slices().size(), 1u);
+  EXPECT_TRUE(find(slices()[0], {"endpoints"})->is_null());
   const Json pod = t.list(kPods, "default")[0];
   t.set_pod_status(pod, R"({"podIP":"10.1.2.3"})");
   t.settle();
-  const Json slice = *t.get(kSlices, "default", "web");
+  ASSERT_EQ(slices().size(), 1u);
+  const Json slice = slices()[0];
   ASSERT_EQ(get_array(slice, {"endpoints"}).size(), 1u);
   const Json& endpoint = get_array(slice, {"endpoints"})[0];
   EXPECT_EQ(to_text(*find(endpoint, {"addresses"})), R"(["10.1.2.3"])");
@@ -300,7 +302,7 @@ spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
   EXPECT_EQ(get_int(get_array(slice, {"ports"})[0], {"port"}), 8080);
   t.remove(kube::kServices, "default", "web");
   t.settle();
-  EXPECT_FALSE(t.get(kSlices, "default", "web"));
+  EXPECT_TRUE(slices().empty());
 }
 
 }  // namespace

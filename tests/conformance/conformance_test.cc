@@ -56,9 +56,9 @@ Result<Json> recorded(const Scenario& scenario) {
   return parse_json(text);
 }
 
-bool uses_kubectl(const Scenario& scenario) {
+bool uses_programs(const Scenario& scenario) {
   for (const Step& step : scenario.steps)
-    if (step.kind == Step::Kind::kKubectl) return true;
+    if (step.kind == Step::Kind::kProgram) return true;
   return false;
 }
 
@@ -74,7 +74,7 @@ class ScenarioTest : public testing::Test {
   explicit ScenarioTest(const Scenario& scenario) : scenario_(scenario) {}
 
   void TestBody() override {
-    if (uses_kubectl(scenario_) && !file_exists(kubectl_path())) {
+    if (uses_programs(scenario_) && !file_exists(kubectl_path())) {
       if (env_or("CI") == "true") FAIL() << "kubectl is not there: tests/tools/fetch-kubectl";
       GTEST_SKIP() << "kubectl is not there: tests/tools/fetch-kubectl";
     }

@@ -48,6 +48,7 @@ const std::vector<Replacement>& replacements() {
       {std::regex("\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d\\.\\d+ [+-]\\d{4}"), "<time>"},
       {std::regex("kube-api-access-[a-z0-9]{5}"), "kube-api-access-<suffix>"},
       {std::regex("(resourceVersion\\\\*\":\\\\*\")\\d+"), "$1<version>"},
+      {std::regex("\\b[A-Z][a-z]{2} [A-Z][a-z]{2} +\\d{1,2} \\d\\d:\\d\\d:\\d\\d \\d{4}\\b"), "<time>"},
       {std::regex("/tmp/[A-Za-z0-9._-]+"), "<folder>"}};
   return all;
 }
@@ -92,7 +93,7 @@ std::string Normal::named(const std::string& kind, std::map<std::string, std::st
 }
 
 std::string Normal::text(std::string_view raw) {
-  std::string out = replace_all(std::string(raw), unique_, "$NS");
+  std::string out = replace_all(replace_all(std::string(raw), unique_, "$NS"), SOURCE_ROOT, "$REPO");
   for (const auto& [name, by] : names_) out = replace_all(std::move(out), name, by);
   if (out.find('-') != std::string::npos) {
     out = replace_each(out, uuid_pattern(), [&](const std::smatch& m) { return named("uid", uids_, m[0]); });

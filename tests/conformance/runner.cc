@@ -88,9 +88,18 @@ std::string table_line(const std::string& raw) {
   return out;
 }
 
+// What a client logs of its own watch when its time is over depends on which end was faster.
+bool is_watch_log(const std::string& line) {
+  static const std::regex log("^[IWE]\\d{4} .* reflector\\.go:\\d+\\] .*");
+  return std::regex_match(line, log);
+}
+
 JsonArray output_lines(std::string_view text) {
   JsonArray lines;
-  for (const Json& line : lines_of(text)) lines.emplace_back(table_line(str(as_text(line))));
+  for (const Json& line : lines_of(text)) {
+    const std::string one = str(as_text(line));
+    if (!is_watch_log(one)) lines.emplace_back(table_line(one));
+  }
   return lines;
 }
 
@@ -196,7 +205,7 @@ Result<Json> Runner::run(const Scenario& scenario) {
 // A namespace of its own, ready for pods, and a folder for kubectl.
 Result<> Runner::prepare(const Scenario& scenario) {
   std::string unique = "t-" + random_uuid().substr(0, 8);
-  variables_ = {{"NS", unique}};
+  variables_ = {{"NS", unique}, {"REPO", SOURCE_ROOT}};
   streams_.clear();
   seen_.clear();
   normal_ = std::make_unique<Normal>(unique, loop_.now());
@@ -232,8 +241,8 @@ Result<> Runner::one(const Step& step) {
       return until(step);
     case Step::Kind::kFile:
       return file(step);
-    case Step::Kind::kKubectl:
-      return kubectl(step);
+    case Step::Kind::kProgram:
+      return program(step);
   }
   return {};
 }
@@ -406,15 +415,17 @@ Result<> Runner::file(const Step& step) {
   return {};
 }
 
-Result<> Runner::kubectl(const Step& step) {
+Result<> Runner::program(const Step& step) {
   Command command;
   command.env = {"HOME=" + folder_->path().string(), "PATH=/usr/bin:/bin",
                  "KUBECONFIG=" + (folder_->path() / "config").string()};
   std::size_t i = 0;
-  for (; i < step.words.size() && step.words[i] != "kubectl"; ++i)
+  for (; i < step.words.size() && step.words[i] != "kubectl" && step.words[i] != "helm"; ++i)
     command.env.push_back(filled(step.words[i]));
   if (i == step.words.size()) return at_line(step, "no command");
-  command.argv = {kubectl_path()};
+  // helm lies beside kubectl.
+  command.argv = {fs::path(kubectl_path()).replace_filename(step.words[i]).string()};
+  if (step.words[i] == "kubectl") command.argv[0] = kubectl_path();
   for (++i; i < step.words.size(); ++i) command.argv.push_back(filled(step.words[i]));
   command.cwd = folder_->path();
   command.input = filled(step.body);
@@ -435,7 +446,7 @@ Result<> Runner::kubectl(const Step& step) {
   } else {
     seen["out"] = output_lines(ended.out);
   }
-  if (!ended.err.empty()) seen["err"] = output_lines(ended.err);
+  if (JsonArray err = output_lines(ended.err); !err.empty()) seen["err"] = std::move(err);
   record(step, std::move(seen));
   return {};
 }

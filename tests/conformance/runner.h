@@ -43,7 +43,7 @@ class Runner {
   Result<> events(const Step& step);
   Result<> until(const Step& step);
   Result<> file(const Step& step);
-  Result<> kubectl(const Step& step);
+  Result<> program(const Step& step);
 
   Result<HttpResponse> call(HttpRequest request);
   Result<> wait_for(const std::string& path, std::span<const std::string> conditions);

@@ -88,8 +88,8 @@ class Parser {
       made.kind = Step::Kind::kFile;
       made.quiet = true;
       made.executable = word == "SCRIPT";
-    } else if (word == "kubectl" || is_assignment(word)) {
-      made.kind = Step::Kind::kKubectl;
+    } else if (word == "kubectl" || word == "helm" || is_assignment(word)) {
+      made.kind = Step::Kind::kProgram;
     } else {
       return wrong("no step '" + word + "'");
     }

@@ -18,7 +18,7 @@ struct Step {
     kEvents,   // EVENTS ID COUNT|end
     kUntil,    // UNTIL PATH CONDITION…: waits for an object
     kFile,     // FILE NAME, SCRIPT NAME: written into the folder that kubectl runs in
-    kKubectl,  // [NAME=VALUE…] kubectl ARGUMENT…
+    kProgram,  // [NAME=VALUE…] kubectl ARGUMENT…, or helm
   };
   Kind kind = Kind::kRequest;
   int line = 0;

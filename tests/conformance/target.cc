@@ -14,7 +14,7 @@ Result<std::unique_ptr<Embedded>> Embedded::start(Loop& loop) {
   options.service_account_issuer = "https://kubernetes.default.svc";
   options.tokens["controllers"] = {"system:kube-controller-manager", "", {"system:masters"}};
   made->server_ = std::make_unique<cluster::ApiServer>(loop, std::move(options));
-  HttpServerOptions http;
+  HttpServerOptions http = cluster::api_http_options();
   http.tls = TlsFiles{keys->server.certificate, keys->server.key, keys->ca.certificate};
   made->http_ = TRY(HttpServer::create(loop, http, made->server_->handler()));
   kube::ClientOptions client;

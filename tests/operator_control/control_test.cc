@@ -348,7 +348,8 @@ TEST(operator_control, a_gpu_cluster_and_a_policy_exclude_each_other) {
   cluster.settle();
   EXPECT_EQ(cluster.state("p"), "ready");
   const Json object = *parse_json(
-      R"({"metadata":{"name":"gpu-cluster"},"spec":{"draDriver":{"repository":"r","image":"i","version":"1"}}})");
+      R"({"apiVersion":"nvidia.com/v1alpha1","kind":"GPUCluster","metadata":{"name":"gpu-cluster"},
+      "spec":{"draDriver":{"repository":"r","image":"i","version":"1"}}})");
   Cluster::must(kube::await(*cluster.loop, [&](auto done) {
     return cluster.client->create(kube::kGpuClusters, "", object, {}, done);
   }));
@@ -375,7 +376,8 @@ TEST(operator_control, a_gpu_cluster_and_a_policy_exclude_each_other) {
   }));
   cluster.settle();
   EXPECT_TRUE(error().starts_with("OperandNotReady: ")) << error();
-  const Json bad = *parse_json(R"({"metadata":{"name":"foo"},"spec":{"draDriver":{}}})");
+  const Json bad = *parse_json(
+      R"({"apiVersion":"nvidia.com/v1alpha1","kind":"GPUCluster","metadata":{"name":"foo"},"spec":{"draDriver":{}}})");
   const auto refused = kube::await(*cluster.loop, [&](auto done) {
     return cluster.client->create(kube::kGpuClusters, "", bad, {}, done);
   });

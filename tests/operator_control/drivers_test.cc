@@ -191,7 +191,8 @@ TEST(operator_drivers_control,
   cluster.node("n1", kGpu);
   cluster.settle();
   const Json object = *parse_json(
-      R"({"metadata":{"name":"d"},"spec":{"default":true,"driverType":"gpu","repository":"r","image":"i","version":"1"}})");
+      R"({"apiVersion":"nvidia.com/v1alpha1","kind":"NVIDIADriver","metadata":{"name":"d"},
+      "spec":{"default":true,"driverType":"gpu","repository":"r","image":"i","version":"1"}})");
   Cluster::must(kube::await(*cluster.loop, [&](auto done) {
     return cluster.client->create(kube::kNvidiaDrivers, "", object, {}, done);
   }));

@@ -85,7 +85,7 @@ TEST_F(Hooks, gpu_cluster_is_waited_for_until_its_finalizer_is_gone) {
   loop_->run_for(10ms);
   EXPECT_TRUE(cleanup_gpuclusters(*loop_, client_, "gpu-cluster", 1s)) << "no such object";
   const Json object = *parse_json(
-      R"({"kind":"GPUCluster","metadata":{"name":"gpu-cluster","finalizers":["x.io/claims"]},"spec":{}})");
+      R"({"apiVersion":"nvidia.com/v1alpha1","kind":"GPUCluster","metadata":{"name":"gpu-cluster","finalizers":["x.io/claims"]},"spec":{}})");
   ASSERT_TRUE(kube::await(*loop_, [&](auto done) { return client_.create(type, "", object, {}, done); }));
   const auto held = cleanup_gpuclusters(*loop_, client_, "gpu-cluster", 5s);
   ASSERT_FALSE(held);

@@ -151,13 +151,13 @@ std::set<Right> used() {
     }
   }
   const Json driver = *parse_json(
-      R"({"metadata":{"name":"d"},"spec":{"default":true,"driverType":"gpu","repository":"r","image":"driver","version":"595.91.07"}})");
+      R"({"apiVersion":"nvidia.com/v1alpha1","kind":"NVIDIADriver","metadata":{"name":"d"},"spec":{"default":true,"driverType":"gpu","repository":"r","image":"driver","version":"595.91.07"}})");
   Cluster::must(kube::await(*cluster.loop, [&](auto done) {
     return cluster.client->create(kube::kNvidiaDrivers, "", driver, {}, done);
   }));
   cluster.loop->run_for(5s);
   const Json gpu_cluster = *parse_json(
-      R"({"metadata":{"name":"gpu-cluster"},"spec":{"draDriver":{"repository":"r","image":"i","version":"1"}}})");
+      R"({"apiVersion":"nvidia.com/v1alpha1","kind":"GPUCluster","metadata":{"name":"gpu-cluster"},"spec":{"draDriver":{"repository":"r","image":"i","version":"1"}}})");
   Cluster::must(kube::await(*cluster.loop, [&](auto done) {
     return cluster.client->create(kube::kGpuClusters, "", gpu_cluster, {}, done);
   }));

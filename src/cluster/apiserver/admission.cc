@@ -1,5 +1,6 @@
 // What a real server's admission plugins and allocators do to objects (kubernetes-api.md §6, §14).
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "cluster/apiserver/crd.h"
@@ -253,6 +254,10 @@ Answer<> Server::admit_create(Call& call, Json& object) {
     if (!errors.empty()) return invalid_object(type, kube::name_of(object), std::move(errors));
   }
   if (type.store == "apiextensions.k8s.io/customresourcedefinitions") return crd_written(call, object);
+  static const std::set<std::string_view> idle = {"apps/statefulsets", "batch/cronjobs",
+                                                  "/replicationcontrollers"};
+  if (idle.contains(type.store))
+    call.warnings.push_back(type.plural + " are stored by this server, and no controller acts on them");
   if (type.group == "admissionregistration.k8s.io")
     call.warnings.push_back("admission webhooks are not called by this server");
   return {};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/http.h"
+#include "base/http_server.h"
 #include "base/json.h"
 #include "base/loop.h"
 #include "base/result.h"
@@ -24,6 +25,10 @@
 namespace gpuop::cluster {
 
 class FileLayer;
+
+// How the real one treats clients that are slow, silent or send too much: a server that hands requests to an
+// ApiServer starts from these.
+HttpServerOptions api_http_options();
 
 struct ApiUser {
   std::string name;

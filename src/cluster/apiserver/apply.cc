@@ -1,5 +1,6 @@
 // Server-side apply and the record of who set which field (kubernetes-api.md §9).
 #include <algorithm>
+#include <tuple>
 
 #include "base/text.h"
 #include "base/yaml.h"
@@ -46,7 +47,15 @@ std::vector<Owner> owners_of(const Json& object) {
 
 Json managed_fields(const std::vector<Owner>& owners) {
   JsonArray list;
-  for (const Owner& owner : owners) {
+  // Who applies comes first, then whoever wrote first.
+  std::vector<const Owner*> sorted;
+  for (const Owner& owner : owners) sorted.push_back(&owner);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Owner* a, const Owner* b) {
+    return std::tie(a->operation, a->time, a->manager, a->api_version, a->subresource) <
+           std::tie(b->operation, b->time, b->manager, b->api_version, b->subresource);
+  });
+  for (const Owner* one : sorted) {
+    const Owner& owner = *one;
     if (owner.fields.empty()) continue;
     JsonObject entry{
         {"manager", owner.manager}, {"operation", owner.operation}, {"apiVersion", owner.api_version}};
@@ -161,8 +170,16 @@ Refusal no_typed_object(const ResourceType& type, const Json& raw, const std::ve
 
 Answer<Applied> applied_body(Server& server, Call& call) {
   const ResourceType& type = *call.type;
-  Result<YamlDocument> document = parse_yaml_one(call.http.body, "body");
-  if (!document) return bad_request("error decoding YAML: " + document.error().text());
+  Result<std::vector<YamlDocument>> documents = parse_yaml(call.http.body, "body");
+  if (!documents) return bad_request("error decoding YAML: " + documents.error().text());
+  if (documents->empty()) documents->push_back({.value = JsonObject()});
+  YamlDocument* document = documents->data();
+  const std::vector<std::string> twice = yaml_faults(*document, call.http.body);
+  if (!twice.empty() && call.validation == FieldValidation::kStrict)
+    return bad_request("error decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  " +
+                       join(twice, "\n  "));
+  if (call.validation == FieldValidation::kWarn)
+    call.warnings.insert(call.warnings.end(), twice.begin(), twice.end());
   const Json& raw = document->value;
   if (!raw.is_object()) return bad_request("error decoding YAML: the body is not an object");
   std::string api = str(get_string(raw, {"apiVersion"}));
@@ -358,6 +375,11 @@ void Server::track_fields(const Call& call, const Json* before, Json& after) {
   FieldChanges changes = compare(base, after, form);
   FieldSet changed = part_of(call, tracked(std::move(changes.changed)));
   FieldSet removed = tracked(std::move(changes.removed));
+  // A Scale of 0 does not have the field, so nobody owns it then.
+  if (call.sub == "scale" && !type.custom && get_int(after, {"spec", "replicas"}) == 0) {
+    removed.add(changed);
+    changed = {};
+  }
   std::string api = type.api_version();
   auto mine = std::find_if(owners.begin(), owners.end(), [&](const Owner& owner) {
     return owner.is(call.manager, "Update", api, call.sub);

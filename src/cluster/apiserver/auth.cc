@@ -111,6 +111,25 @@ Answer<ApiUser> Server::authenticate(const Call& call) {
 
 std::vector<Json> Server::rules_for(const ApiUser& user, std::string_view ns) const {
   std::vector<Json> rules;
+  for (Grant& grant : grants_for(user, ns)) rules.push_back(std::move(grant.rule));
+  return rules;
+}
+
+// "RoleBinding "r/ns" of Role "r" to User "bob"", as reviews say it.
+static std::string grant_text(const Json& binding, std::string_view ns, const Json& subject) {
+  const auto place = [&](std::string_view name) {
+    return "\"" + str(name) + (ns.empty() ? "" : "/" + str(ns)) + "\"";
+  };
+  const std::string kind = str(get_string(subject, {"kind"}));
+  std::string whom = str(get_string(subject, {"name"}));
+  if (kind == "ServiceAccount") whom += "/" + str(get_string(subject, {"namespace"}, ns));
+  return (ns.empty() ? "ClusterRoleBinding " : "RoleBinding ") + place(kube::name_of(binding)) + " of " +
+         str(get_string(binding, {"roleRef", "kind"})) + " \"" +
+         str(get_string(binding, {"roleRef", "name"})) + "\" to " + kind + " \"" + whom + "\"";
+}
+
+std::vector<Server::Grant> Server::grants_for(const ApiUser& user, std::string_view ns) const {
+  std::vector<Grant> rules;
   auto objects = [&](std::string_view plural) -> const Collection& {
     static const Collection none;
     const Collection* found = store.find(std::string(kRbac) + std::string(plural));
@@ -118,15 +137,16 @@ std::vector<Json> Server::rules_for(const ApiUser& user, std::string_view ns) co
   };
   auto add_role = [&](const Json& binding, std::string_view binding_ns) {
     const JsonArray& subjects = get_array(binding, {"subjects"});
-    if (std::none_of(subjects.begin(), subjects.end(),
-                     [&](const Json& s) { return subject_matches(s, user, binding_ns); }))
-      return;
+    const auto subject = std::find_if(subjects.begin(), subjects.end(),
+                                      [&](const Json& s) { return subject_matches(s, user, binding_ns); });
+    if (subject == subjects.end()) return;
     bool cluster = get_string(binding, {"roleRef", "kind"}) == "ClusterRole";
     ObjectPtr role = objects(cluster ? "clusterroles" : "roles")
                          .get(make_key(cluster ? std::string_view() : binding_ns,
                                        get_string(binding, {"roleRef", "name"})));
     if (!role) return;
-    for (const Json& rule : get_array(role->value(), {"rules"})) rules.push_back(rule);
+    const std::string why = grant_text(binding, binding_ns, *subject);
+    for (const Json& rule : get_array(role->value(), {"rules"})) rules.push_back({rule, why});
   };
   for (const auto& [key, binding] : objects("clusterrolebindings").objects()) add_role(binding->value(), "");
   if (ns.empty()) return rules;
@@ -144,6 +164,19 @@ bool Server::allowed(const ApiUser& user, std::string_view verb, const ResourceT
   std::vector<Json> rules = rules_for(user, ns);
   return std::any_of(rules.begin(), rules.end(),
                      [&](const Json& rule) { return rule_allows(rule, verb, group, plural, sub, name); });
+}
+
+std::string Server::reason_for(const ApiUser& user, const Json& review) const {
+  const Json* asked = find(review, {"spec", "resourceAttributes"});
+  if (options.authorization == ApiServerOptions::Authorization::kAlwaysAllow ||
+      has_group(user, "system:masters") || asked == nullptr)
+    return "";
+  for (const Grant& grant : grants_for(user, get_string(*asked, {"namespace"})))
+    if (rule_allows(grant.rule, get_string(*asked, {"verb"}), get_string(*asked, {"group"}),
+                    get_string(*asked, {"resource"}), get_string(*asked, {"subresource"}),
+                    get_string(*asked, {"name"})))
+      return grant.why;
+  return "";
 }
 
 bool Server::allowed_path(const ApiUser& user, std::string_view verb, std::string_view path) const {
@@ -180,6 +213,25 @@ Answer<> Server::authorize(const Call& call) const {
   return forbidden(type, call.name, why);
 }
 
+namespace {
+
+// Those of the review's audiences (the server itself where it names none) that the token is for. What is no
+// token of a service account is for everybody.
+JsonArray audiences_of(const Json& review, const TokenSigner& signer, const std::string& issuer) {
+  JsonArray wanted = get_array(review, {"spec", "audiences"});
+  if (wanted.empty()) wanted.push_back(Json(issuer));
+  Result<Json> claims = signer.verify(get_string(review, {"spec", "token"}));
+  if (!claims) return wanted;
+  JsonArray out;
+  for (const Json& one : wanted) {
+    const JsonArray& has = get_array(*claims, {"aud"});
+    if (std::find(has.begin(), has.end(), one) != has.end()) out.push_back(one);
+  }
+  return out;
+}
+
+}  // namespace
+
 // --- reviews
 // -----------------------------------------------------------------------------------------------------
 
@@ -210,14 +262,24 @@ void Server::review(const CallPtr& call) {
     Call probe;
     probe.http.headers["Authorization"] = "Bearer " + str(get_string(body, {"spec", "token"}));
     Answer<ApiUser> user = authenticate(probe);
+    const JsonArray good_for = audiences_of(body, signer, options.service_account_issuer);
     JsonObject status;
-    if (user) {
+    if (user && good_for.empty()) {
+      status = {{"user", JsonObject()}, {"error", "the token is for other audiences"}};
+    } else if (user) {
       JsonArray groups;
       for (const std::string& group : user->groups) groups.push_back(Json(group));
       status = {
           {"authenticated", true},
           {"user", JsonObject{{"username", user->name}, {"uid", user->uid}, {"groups", std::move(groups)}}}};
-      if (has(body, {"spec", "audiences"})) status["audiences"] = *find(body, {"spec", "audiences"});
+      if (Result<Json> claims = signer.verify(get_string(body, {"spec", "token"}))) {
+        if (std::string_view id = get_string(*claims, {"jti"}); !id.empty())
+          status["user"].get_object()["extra"] =
+              JsonObject{{"authentication.kubernetes.io/credential-id", JsonArray{Json("JTI=" + str(id))}}};
+        status["audiences"] = good_for;
+      } else if (has(body, {"spec", "audiences"})) {
+        status["audiences"] = good_for;
+      }
     } else {
       status = {{"user", JsonObject()}, {"error", "invalid bearer token"}};
     }
@@ -225,6 +287,8 @@ void Server::review(const CallPtr& call) {
     return respond_json(call, 201, body);
   }
   if (kind == "SelfSubjectRulesReview") {
+    if (get_string(body, {"spec", "namespace"}).empty())
+      return respond_status(call, bad_request("no namespace on request").error());
     JsonArray resources;
     JsonArray urls;
     bool everything = options.authorization == ApiServerOptions::Authorization::kAlwaysAllow ||
@@ -269,6 +333,8 @@ void Server::review(const CallPtr& call) {
                        get_string(body, {"spec", "nonResourceAttributes", "path"}));
   }
   JsonObject status{{"allowed", may}};
+  if (const std::string why = may ? reason_for(user, body) : ""; !why.empty())
+    status["reason"] = "RBAC: allowed by " + why;
   set(body, {"status"}, std::move(status));
   respond_json(call, 201, body);
 }

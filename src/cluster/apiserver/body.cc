@@ -56,24 +56,79 @@ Answer<> take_unknown(Call& call, const ResourceType& type, const std::vector<st
   return cannot_handle(type, "strict decoding error: " + join(faults, ", "));
 }
 
+// A key as Go prints it: text in quotes, anything else (which only YAML has) without. Which of both it was,
+// its line tells: keys are text in the end.
+std::string go_key(std::string_view body, int line, const std::string& key) {
+  const std::vector<std::string> lines = split(body, '\n');
+  const std::size_t at = static_cast<std::size_t>(std::max(line, 1)) - 1;
+  const std::string quoted = "\"" + key + "\"";
+  const bool plain = at < lines.size() && lines[at].find(quoted) == std::string::npos &&
+                     lines[at].find("'" + key + "'") == std::string::npos;
+  return plain && (key == "true" || key == "false" || parse_int(key)) ? key : quoted;
+}
+
+}  // namespace
+
+std::vector<std::string> yaml_faults(const YamlDocument& document, std::string_view body) {
+  std::vector<std::string> faults;
+  for (const std::string& path : document.duplicate_keys) {
+    const int line = document.line_of(path);
+    faults.push_back("line " + std::to_string(line) + ": key " +
+                     go_key(body, line, path.substr(path.rfind('.') + 1)) + " already set in map");
+  }
+  return faults;
+}
+
+namespace {
+
 Answer<Json> yaml_value(Call& call, const ResourceType& type) {
   Result<std::vector<YamlDocument>> documents = parse_yaml(call.http.body, "body");
   if (!documents) return unrecognized(type, "yaml: " + documents.error().text(), call.http.body);
   if (documents->empty()) return unreadable(type, "unexpected end of JSON input", call.http.body);
   // The first one counts, whatever follows it.
   YamlDocument& document = documents->front();
-  std::string faults;
-  for (const std::string& path : document.duplicate_keys)
-    faults += (faults.empty() ? "line " : "\n  line ") + std::to_string(document.line_of(path)) + ": key \"" +
-              path.substr(path.rfind('.') + 1) + "\" already set in map";
-  if (!faults.empty())
-    call.body_faults.push_back(
-        call.validation == FieldValidation::kStrict ? "yaml: unmarshal errors:\n  " + faults : faults);
+  std::vector<std::string> faults = yaml_faults(document, call.http.body);
+  if (call.validation == FieldValidation::kStrict && !faults.empty())
+    faults = {"yaml: unmarshal errors:\n  " + join(faults, "\n  ")};
+  for (std::string& fault : faults) call.body_faults.push_back(std::move(fault));
   return std::move(document.value);
+}
+
+// Custom resources say what they are in their body, and nothing else.
+Answer<> check_custom_kind(const Call& call, const ResourceType& type, const Json& raw) {
+  for (const char* key : {"apiVersion", "kind"}) {
+    const Json* value = find(raw, {key});
+    if (value != nullptr && !value->is_string() && !value->is_null())
+      return unreadable(type,
+                        "json: cannot unmarshal " + str(json_word(*value)) + " into Go struct field ." + key +
+                            " of type string",
+                        call.http.body);
+  }
+  const std::string api = str(get_string(raw, {"apiVersion"}));
+  const std::string kind = str(get_string(raw, {"kind"}));
+  const bool patched = call.http.method == "PATCH";
+  if (kind.empty()) {
+    if (!patched)
+      return unrecognized(type, "Object 'Kind' is missing in '" + call.http.body + "'", call.http.body);
+    const std::string text = to_canonical_text(raw);
+    return invalid_object("", "", "",
+                          {invalid("patch", Json(text), "Object 'Kind' is missing in '" + text + "'")});
+  }
+  if (api != type.api_version()) {
+    if (patched)
+      return invalid_object(type.group, kind, get_string(raw, {"metadata", "name"}),
+                            {invalid("apiVersion", Json(api), "must be " + type.api_version())});
+    return bad_request("the API version in the data (" + api + ") does not match the expected API version (" +
+                       type.api_version() + ")");
+  }
+  if (kind == type.kind) return {};
+  return invalid_object(type.group, kind, get_string(raw, {"metadata", "name"}),
+                        {invalid("kind", Json(kind), "must be " + type.kind)});
 }
 
 // Whether apiVersion and kind, where they are given, are the resource's.
 Answer<> check_kind(const Server& server, const Call& call, const ResourceType& type, const Json& raw) {
+  if (type.custom) return check_custom_kind(call, type, raw);
   std::string api = str(get_string(raw, {"apiVersion"}));
   std::string kind = str(get_string(raw, {"kind"}));
   if (std::count(api.begin(), api.end(), '/') > 1)
@@ -81,13 +136,6 @@ Answer<> check_kind(const Server& server, const Call& call, const ResourceType& 
   if (api.empty()) api = type.api_version();
   if (kind.empty()) kind = type.kind;
   if (api == type.api_version() && kind == type.kind) return {};
-  if (type.custom) {
-    if (api != type.api_version())
-      return bad_request("the API version in the data (" + api +
-                         ") does not match the expected API version (" + type.api_version() + ")");
-    return bad_request("the kind in the data (" + kind + ") does not match the expected kind (" + type.kind +
-                       ")");
-  }
   std::size_t slash = api.find('/');
   std::string group = slash == std::string::npos ? "" : api.substr(0, slash);
   std::string version = slash == std::string::npos ? api : api.substr(slash + 1);
@@ -133,6 +181,7 @@ Answer<Json> Server::body_value(Call& call, const ResourceType& type) {
 }
 
 Answer<Json> Server::read_object(Call& call, const ResourceType& type, const Json& raw) {
+  if (raw.is_null()) return read_object(call, type, JsonObject());
   if (!raw.is_object()) return no_object(type, raw, call.http.body);
   TRY(check_kind(*this, call, type, raw));
   ShapeReport report;

@@ -1,8 +1,8 @@
 #include "cluster/apiserver/cel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -13,336 +13,7 @@ namespace gpuop::cluster::api {
 
 namespace {
 
-constexpr int kMaxDepth = 60;
 constexpr int kMaxSteps = 200000;  // of one evaluation; beyond it the rule costs too much
-
-struct Token {
-  enum class Kind { kEnd, kName, kText, kNumber, kSign };
-  Kind kind = Kind::kEnd;
-  std::string text;
-  Json value;
-  std::size_t column = 0;
-};
-
-Result<std::vector<Token>> tokens_of(std::string_view text) {
-  std::vector<Token> all;
-  std::size_t i = 0;
-  auto fault = [&](std::string why) {
-    return fail(Code::kInvalid, "col " + std::to_string(i + 1) + ": " + why);
-  };
-  while (i < text.size()) {
-    char c = text[i];
-    if (std::isspace(static_cast<unsigned char>(c)) != 0) {
-      ++i;
-      continue;
-    }
-    Token token;
-    token.column = i + 1;
-    if (std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_') {
-      std::size_t start = i;
-      while (i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_'))
-        ++i;
-      token.kind = Token::Kind::kName;
-      token.text = std::string(text.substr(start, i - start));
-      bool raw =
-          (token.text == "r" || token.text == "R") && i < text.size() && (text[i] == '\'' || text[i] == '"');
-      if (!raw) {
-        all.push_back(std::move(token));
-        continue;
-      }
-      char quote = text[i++];
-      std::size_t end = text.find(quote, i);
-      if (end == std::string_view::npos) return fault("string is not closed");
-      token.kind = Token::Kind::kText;
-      token.value = Json(text.substr(i, end - i));
-      i = end + 1;
-    } else if (std::isdigit(static_cast<unsigned char>(c)) != 0) {
-      std::size_t start = i;
-      bool real = false;
-      while (i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) != 0 || text[i] == '.')) {
-        if (text[i] == '.') {
-          if (i + 1 >= text.size() || std::isdigit(static_cast<unsigned char>(text[i + 1])) == 0) break;
-          real = true;
-        }
-        ++i;
-      }
-      std::string digits(text.substr(start, i - start));
-      if (i < text.size() && text[i] == 'u') ++i;
-      token.kind = Token::Kind::kNumber;
-      if (real) {
-        token.value = std::strtod(digits.c_str(), nullptr);
-      } else {
-        std::optional<std::int64_t> number = parse_int(digits);
-        if (!number) return fault("number out of range");
-        token.value = *number;
-      }
-    } else if (c == '\'' || c == '"') {
-      std::string out;
-      ++i;
-      while (i < text.size() && text[i] != c) {
-        if (text[i] == '\\' && i + 1 < text.size()) {
-          ++i;
-          char e = text[i];
-          out.push_back(e == 'n' ? '\n' : e == 't' ? '\t' : e == 'r' ? '\r' : e);
-        } else {
-          out.push_back(text[i]);
-        }
-        ++i;
-      }
-      if (i >= text.size()) return fault("string is not closed");
-      ++i;
-      token.kind = Token::Kind::kText;
-      token.value = Json(out);
-    } else {
-      static constexpr std::string_view kTwo[] = {"==", "!=", "<=", ">=", "&&", "||"};
-      token.kind = Token::Kind::kSign;
-      for (std::string_view two : kTwo)
-        if (text.substr(i, 2) == two) token.text = std::string(two);
-      if (token.text.empty()) {
-        if (std::string_view("<>!?:+-*/%()[]{}.,").find(c) == std::string_view::npos)
-          return fault(std::string("unexpected '") + c + "'");
-        token.text = std::string(1, c);
-      }
-      i += token.text.size();
-    }
-    all.push_back(std::move(token));
-  }
-  Token end;
-  end.column = text.size() + 1;
-  all.push_back(end);
-  return all;
-}
-
-struct Node {
-  enum class Kind { kLiteral, kName, kSelect, kIndex, kCall, kMethod, kUnary, kBinary, kChoice, kList, kMap };
-  Kind kind = Kind::kLiteral;
-  std::string text;  // name, field, function or operator
-  Json value;
-  std::vector<std::unique_ptr<Node>> parts;  // for methods the first is the target
-};
-using NodePtr = std::unique_ptr<Node>;
-
-class Parser {
- public:
-  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
-
-  Result<NodePtr> whole() {
-    NodePtr node = TRY(expression());
-    if (peek().kind != Token::Kind::kEnd) return fault("unexpected '" + shown(peek()) + "'");
-    return node;
-  }
-
- private:
-  const Token& peek() const { return tokens_[at_]; }
-  bool is(std::string_view sign) const { return peek().kind == Token::Kind::kSign && peek().text == sign; }
-  bool take(std::string_view sign) {
-    if (!is(sign)) return false;
-    ++at_;
-    return true;
-  }
-  static std::string shown(const Token& token) {
-    return token.kind == Token::Kind::kEnd ? "end" : token.text.empty() ? to_text(token.value) : token.text;
-  }
-  std::unexpected<Error> fault(const std::string& why) const {
-    return fail(Code::kInvalid, "col " + std::to_string(peek().column) + ": " + why);
-  }
-  static NodePtr make(Node::Kind kind, std::string text) {
-    auto node = std::make_unique<Node>();
-    node->kind = kind;
-    node->text = std::move(text);
-    return node;
-  }
-
-  Result<NodePtr> expression() {
-    if (++depth_ > kMaxDepth) return fault("nested too deeply");
-    NodePtr test = TRY(binary(0));
-    if (take("?")) {
-      NodePtr choice = make(Node::Kind::kChoice, "?:");
-      choice->parts.push_back(std::move(test));
-      choice->parts.push_back(TRY(expression()));
-      if (!take(":")) return fault("expected ':'");
-      choice->parts.push_back(TRY(expression()));
-      test = std::move(choice);
-    }
-    --depth_;
-    return test;
-  }
-
-  static int level_of(const Token& token) {
-    static const std::map<std::string_view, int> levels = {
-        {"||", 0}, {"&&", 1}, {"==", 2}, {"!=", 2}, {"<", 2}, {"<=", 2}, {">", 2},
-        {">=", 2}, {"in", 2}, {"+", 3},  {"-", 3},  {"*", 4}, {"/", 4},  {"%", 4}};
-    if (token.kind == Token::Kind::kName && token.text != "in") return -1;
-    auto found = levels.find(token.text);
-    return found == levels.end() || token.kind == Token::Kind::kText ? -1 : found->second;
-  }
-
-  Result<NodePtr> binary(int level) {
-    if (level > 4) return unary();
-    NodePtr left = TRY(binary(level + 1));
-    while (level_of(peek()) == level) {
-      NodePtr node = make(Node::Kind::kBinary, peek().text);
-      ++at_;
-      node->parts.push_back(std::move(left));
-      node->parts.push_back(TRY(binary(level + 1)));
-      left = std::move(node);
-    }
-    return left;
-  }
-
-  Result<NodePtr> unary() {
-    if (is("!") || is("-")) {
-      if (++depth_ > kMaxDepth) return fault("nested too deeply");
-      NodePtr node = make(Node::Kind::kUnary, peek().text);
-      ++at_;
-      node->parts.push_back(TRY(unary()));
-      --depth_;
-      return node;
-    }
-    return postfix();
-  }
-
-  Result<std::vector<NodePtr>> arguments() {
-    std::vector<NodePtr> all;
-    if (take(")")) return all;
-    do {
-      all.push_back(TRY(expression()));
-    } while (take(","));
-    if (!take(")")) return fault("expected ')'");
-    return all;
-  }
-
-  Result<NodePtr> postfix() {
-    NodePtr node = TRY(primary());
-    while (true) {
-      if (take(".")) {
-        if (peek().kind != Token::Kind::kName) return fault("expected a field name");
-        std::string name = peek().text;
-        ++at_;
-        NodePtr next = make(is("(") ? Node::Kind::kMethod : Node::Kind::kSelect, unescaped(name));
-        next->parts.push_back(std::move(node));
-        if (take("("))
-          for (NodePtr& argument : TRY(arguments())) next->parts.push_back(std::move(argument));
-        if (next->kind == Node::Kind::kMethod && !known_method(next->text))
-          return fault("undeclared reference to '" + next->text + "'");
-        node = std::move(next);
-      } else if (take("[")) {
-        NodePtr next = make(Node::Kind::kIndex, "[]");
-        next->parts.push_back(std::move(node));
-        next->parts.push_back(TRY(expression()));
-        if (!take("]")) return fault("expected ']'");
-        node = std::move(next);
-      } else {
-        return node;
-      }
-    }
-  }
-
-  // Names that are not identifiers are written with escapes.
-  static std::string unescaped(std::string name) {
-    for (auto [code, text] :
-         {std::pair{"__dot__", "."}, {"__dash__", "-"}, {"__slash__", "/"}, {"__underscores__", "__"}})
-      name = replace_all(std::move(name), code, text);
-    return name;
-  }
-
-  static bool known_method(std::string_view name) {
-    for (std::string_view known :
-         {"startsWith", "endsWith", "contains", "matches", "size", "all", "exists", "exists_one", "map",
-          "filter", "lowerAscii", "upperAscii", "trim", "split", "join"})
-      if (name == known) return true;
-    return false;
-  }
-
-  Result<NodePtr> primary() {
-    const Token& token = peek();
-    if (token.kind == Token::Kind::kText || token.kind == Token::Kind::kNumber) {
-      NodePtr node = make(Node::Kind::kLiteral, "");
-      node->value = token.value;
-      ++at_;
-      return node;
-    }
-    if (token.kind == Token::Kind::kName) return name();
-    if (take("(")) {
-      NodePtr node = TRY(expression());
-      if (!take(")")) return fault("expected ')'");
-      return node;
-    }
-    if (take("[")) {
-      NodePtr node = make(Node::Kind::kList, "");
-      if (take("]")) return node;
-      do {
-        node->parts.push_back(TRY(expression()));
-      } while (take(","));
-      if (!take("]")) return fault("expected ']'");
-      return node;
-    }
-    if (take("{")) {
-      NodePtr node = make(Node::Kind::kMap, "");
-      if (take("}")) return node;
-      do {
-        node->parts.push_back(TRY(expression()));
-        if (!take(":")) return fault("expected ':'");
-        node->parts.push_back(TRY(expression()));
-      } while (take(","));
-      if (!take("}")) return fault("expected '}'");
-      return node;
-    }
-    return fault("unexpected '" + shown(token) + "'");
-  }
-
-  Result<NodePtr> name() {
-    std::string text = peek().text;
-    ++at_;
-    if (take("(")) {
-      if (text != "has" && text != "size" && text != "int" && text != "string" && text != "double" &&
-          text != "bool" && text != "type")
-        return fault("undeclared reference to '" + text + "'");
-      NodePtr node = make(Node::Kind::kCall, text);
-      for (NodePtr& argument : TRY(arguments())) node->parts.push_back(std::move(argument));
-      if (node->parts.size() != 1) return fault("'" + text + "' takes one argument");
-      if (text == "has" && node->parts[0]->kind != Node::Kind::kSelect)
-        return fault("invalid argument to has() macro");
-      return node;
-    }
-    NodePtr node = make(Node::Kind::kLiteral, "");
-    if (text == "true" || text == "false") {
-      node->value = text == "true";
-    } else if (text != "null") {
-      node = make(Node::Kind::kName, text);
-    }
-    return node;
-  }
-
-  std::vector<Token> tokens_;
-  std::size_t at_ = 0;
-  int depth_ = 0;
-};
-
-// Every free name must be self, oldSelf, a macro's variable or a type.
-Result<> check_names(const Node& node, std::vector<std::string>& bound, bool& old_self) {
-  if (node.kind == Node::Kind::kName) {
-    if (node.text == "oldSelf") old_self = true;
-    bool known = node.text == "self" || node.text == "oldSelf" ||
-                 std::find(bound.begin(), bound.end(), node.text) != bound.end();
-    if (!known) return fail(Code::kInvalid, "undeclared reference to '" + node.text + "' (in container '')");
-    return {};
-  }
-  bool macro = node.kind == Node::Kind::kMethod &&
-               (node.text == "all" || node.text == "exists" || node.text == "exists_one" ||
-                node.text == "map" || node.text == "filter");
-  if (!macro) {
-    for (const NodePtr& part : node.parts) TRY(check_names(*part, bound, old_self));
-    return {};
-  }
-  if (node.parts.size() < 3 || node.parts.size() > 4 || node.parts[1]->kind != Node::Kind::kName)
-    return fail(Code::kInvalid, "'" + node.text + "' takes a variable and an expression");
-  TRY(check_names(*node.parts[0], bound, old_self));
-  bound.push_back(node.parts[1]->text);
-  for (std::size_t i = 2; i < node.parts.size(); ++i) TRY(check_names(*node.parts[i], bound, old_self));
-  bound.pop_back();
-  return {};
-}
 
 class Machine {
  public:
@@ -351,33 +22,33 @@ class Machine {
     if (old_self != nullptr) names_.emplace_back("oldSelf", *old_self);
   }
 
-  Result<Json> run(const Node& node) {
+  Result<Json> run(const CelNode& node) {
     if (++steps_ > kMaxSteps) return fail(Code::kInvalid, "operation cancelled: actual cost limit exceeded");
     switch (node.kind) {
-      case Node::Kind::kLiteral:
+      case CelNode::Kind::kLiteral:
         return node.value;
-      case Node::Kind::kName:
+      case CelNode::Kind::kName:
         return name(node);
-      case Node::Kind::kSelect:
+      case CelNode::Kind::kSelect:
         return select(TRY(run(*node.parts[0])), node.text);
-      case Node::Kind::kIndex:
+      case CelNode::Kind::kIndex:
         return index(TRY(run(*node.parts[0])), TRY(run(*node.parts[1])));
-      case Node::Kind::kCall:
+      case CelNode::Kind::kCall:
         return call(node);
-      case Node::Kind::kMethod:
+      case CelNode::Kind::kMethod:
         return method(node);
-      case Node::Kind::kUnary:
+      case CelNode::Kind::kUnary:
         return unary(node);
-      case Node::Kind::kBinary:
+      case CelNode::Kind::kBinary:
         return binary(node);
-      case Node::Kind::kChoice:
+      case CelNode::Kind::kChoice:
         return run(*node.parts[TRY(truth(*node.parts[0])) ? 1 : 2]);
-      case Node::Kind::kList: {
+      case CelNode::Kind::kList: {
         JsonArray list;
-        for (const NodePtr& part : node.parts) list.push_back(TRY(run(*part)));
+        for (const CelNodePtr& part : node.parts) list.push_back(TRY(run(*part)));
         return Json(std::move(list));
       }
-      case Node::Kind::kMap: {
+      case CelNode::Kind::kMap: {
         JsonObject map;
         for (std::size_t i = 0; i + 1 < node.parts.size(); i += 2) {
           Json key = TRY(run(*node.parts[i]));
@@ -392,13 +63,13 @@ class Machine {
  private:
   static std::unexpected<Error> no_overload() { return fail(Code::kInvalid, "no such overload"); }
 
-  Result<bool> truth(const Node& node) {
+  Result<bool> truth(const CelNode& node) {
     Json value = TRY(run(node));
     if (!value.is_bool()) return no_overload();
     return value.get_bool();
   }
 
-  Result<Json> name(const Node& node) {
+  Result<Json> name(const CelNode& node) {
     for (auto it = names_.rbegin(); it != names_.rend(); ++it)
       if (it->first == node.text) return it->second;
     if (node.text == "oldSelf") return Json(nullptr);
@@ -425,8 +96,8 @@ class Machine {
     return select(target, str(as_text(key)));
   }
 
-  Result<Json> call(const Node& node) {
-    const Node& argument = *node.parts[0];
+  Result<Json> call(const CelNode& node) {
+    const CelNode& argument = *node.parts[0];
     if (node.text == "has") {
       Json target = TRY(run(*argument.parts[0]));
       const JsonObject* map = target.if_object();
@@ -469,7 +140,7 @@ class Machine {
     return Json(count);
   }
 
-  Result<Json> method(const Node& node) {
+  Result<Json> method(const CelNode& node) {
     Json target = TRY(run(*node.parts[0]));
     if (node.text == "size") return size(target);
     if (node.text == "all" || node.text == "exists" || node.text == "exists_one" || node.text == "map" ||
@@ -503,7 +174,7 @@ class Machine {
     return Json((*pattern)->found_in(text));
   }
 
-  Result<Json> joined(const Node& node, const Json& target) {
+  Result<Json> joined(const CelNode& node, const Json& target) {
     if (!target.is_array()) return no_overload();
     std::string separator = node.parts.size() > 1 ? str(as_text(TRY(run(*node.parts[1])))) : "";
     std::string out;
@@ -511,7 +182,7 @@ class Machine {
     return Json(out);
   }
 
-  Result<Json> macro(const Node& node, const Json& target) {
+  Result<Json> macro(const CelNode& node, const Json& target) {
     JsonArray items;
     if (const JsonArray* list = target.if_array()) {
       items = *list;
@@ -555,7 +226,7 @@ class Machine {
     return Json(std::move(out));
   }
 
-  Result<Json> unary(const Node& node) {
+  Result<Json> unary(const CelNode& node) {
     Json value = TRY(run(*node.parts[0]));
     if (node.text == "!") return value.is_bool() ? Result<Json>(Json(!value.get_bool())) : no_overload();
     if (value.is_int64())
@@ -564,7 +235,7 @@ class Machine {
     return no_overload();
   }
 
-  Result<Json> logical(const Node& node) {
+  Result<Json> logical(const CelNode& node) {
     // Either side may decide alone; an error counts only when the other does not.
     bool decides = node.text == "||";
     Result<bool> left = truth(*node.parts[0]);
@@ -576,7 +247,7 @@ class Machine {
     return Json(!decides);
   }
 
-  Result<Json> binary(const Node& node) {
+  Result<Json> binary(const CelNode& node) {
     if (node.text == "&&" || node.text == "||") return logical(node);
     Json left = TRY(run(*node.parts[0]));
     Json right = TRY(run(*node.parts[1]));
@@ -660,28 +331,39 @@ class Machine {
   int steps_ = 0;
 };
 
+// Whether the rule looks at what was before.
+bool mentions_old(const CelNode& node) {
+  if (node.kind == CelNode::Kind::kName && node.text == "oldSelf") return true;
+  return std::any_of(node.parts.begin(), node.parts.end(),
+                     [](const CelNodePtr& part) { return mentions_old(*part); });
+}
+
 class Program : public CelProgram {
  public:
-  Program(NodePtr root, bool old_self) : root_(std::move(root)), old_self_(old_self) {}
+  explicit Program(CelNodePtr root) : root_(std::move(root)), old_self_(mentions_old(*root_)) {}
   bool mentions_old_self() const override { return old_self_; }
   Result<Json> evaluate(const Json& self, const Json* old_self) const override {
     return Machine(self, old_self).run(*root_);
   }
 
  private:
-  NodePtr root_;
+  CelNodePtr root_;
   bool old_self_;
 };
 
+std::string_view wanted_word(CelType::Kind wanted) {
+  return wanted == CelType::Kind::kBool ? "bool" : "string";
+}
+
 }  // namespace
 
-Result<std::shared_ptr<const CelProgram>> CelProgram::compile(std::string_view text) {
-  if (trim(text).empty()) return fail(Code::kInvalid, "rule is empty");
-  NodePtr root = TRY(Parser(TRY(tokens_of(text))).whole());
-  bool old_self = false;
-  std::vector<std::string> bound;
-  TRY(check_names(*root, bound, old_self));
-  return std::shared_ptr<const CelProgram>(std::make_shared<Program>(std::move(root), old_self));
+Result<std::shared_ptr<const CelProgram>> CelProgram::compile(std::string_view text, const CelType& self,
+                                                              CelType::Kind wanted) {
+  CelNodePtr root = TRY(parse_cel(text));
+  const CelType type = TRY(check_cel(text, *root, self));
+  if (type.kind != wanted && type.kind != CelType::Kind::kDyn)
+    return fail(Code::kConflict, "cel expression must evaluate to a " + str(wanted_word(wanted)));
+  return std::shared_ptr<const CelProgram>(std::make_shared<Program>(std::move(root)));
 }
 
 }  // namespace gpuop::cluster::api

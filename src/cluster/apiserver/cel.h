@@ -8,13 +8,16 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cluster/apiserver/cel_node.h"
 
 namespace gpuop::cluster::api {
 
 class CelProgram {
  public:
-  // kInvalid: "col 7: unexpected token '&'"; kUnsupported for functions outside the part.
-  static Result<std::shared_ptr<const CelProgram>> compile(std::string_view text);
+  // For values of type `self`; the expression's own type has to be `wanted`: kConflict where it is another.
+  // kInvalid: what cel_fault() says of every place that is wrong.
+  static Result<std::shared_ptr<const CelProgram>> compile(std::string_view text, const CelType& self,
+                                                           CelType::Kind wanted);
   virtual ~CelProgram() = default;
   virtual bool mentions_old_self() const = 0;
   // Errors are those of evaluation ("no such key: x"). `old_self` may be null.

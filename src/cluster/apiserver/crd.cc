@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "cluster/apiserver/server.h"
 #include "kube/object.h"
 
 namespace gpuop::cluster::api {
@@ -63,11 +64,24 @@ void check_versions(const Json& crd, FieldErrors& errors) {
                           ": must have exactly one version marked as storage version"});
 }
 
-std::shared_ptr<const CustomType> custom_type(const Json& version, const std::string& named) {
+// `old`: what is said of a version that is deprecated.
+std::shared_ptr<const CustomType> custom_type(const Json& version, const std::string& old) {
   FieldErrors ignored;  // they were refused when the definition was written
   const Json* source = find(version, {"schema", "openAPIV3Schema"});
   return std::make_shared<CustomType>(
-      Schema::compile(source == nullptr ? Json(JsonObject()) : *source, "", ignored), version, named);
+      Schema::compile(source == nullptr ? Json(JsonObject()) : *source, "", ignored), version, old);
+}
+
+// "; use example.com/v1 Thing", where there is a version that is not deprecated.
+std::string better_version(const Json& crd, const ResourceType& type) {
+  std::string best;
+  for (const Json& version : get_array(crd, {"spec", "versions"})) {
+    const std::string name = str(get_string(version, {"name"}));
+    if (!get_bool(version, {"served"}) || get_bool(version, {"deprecated"})) continue;
+    if (best.empty() || version_rank(name) > version_rank(best)) best = name;
+  }
+  if (best.empty() || version_rank(best) < version_rank(type.version)) return "";
+  return "; use " + type.group + "/" + best + " " + type.kind;
 }
 
 TypePtr type_of_version(const Json& crd, const Json& version) {
@@ -90,7 +104,8 @@ TypePtr type_of_version(const Json& crd, const Json& version) {
         {"status", type->group, type->version, type->kind, {"get", "patch", "update"}});
   if (type->has_scale)
     type->subresources.push_back({"scale", "autoscaling", "v1", "Scale", {"get", "patch", "update"}});
-  type->custom = custom_type(version, type->api_version() + " " + type->kind);
+  type->custom = custom_type(
+      version, type->api_version() + " " + type->kind + " is deprecated" + better_version(crd, *type));
   type->store = type->group + "/" + type->plural;
   return type;
 }
@@ -153,10 +168,10 @@ std::string description_of(const Json& column) {
 
 }  // namespace
 
-CustomType::CustomType(std::shared_ptr<const Schema> schema, const Json& version, const std::string& named)
+CustomType::CustomType(std::shared_ptr<const Schema> schema, const Json& version, const std::string& old)
     : schema_(std::move(schema)) {
   if (get_bool(version, {"deprecated"}))
-    warnings_.push_back(str(get_string(version, {"deprecationWarning"}, named + " is deprecated")));
+    warnings_.push_back(str(get_string(version, {"deprecationWarning"}, old)));
   for (const Json& column : get_array(version, {"additionalPrinterColumns"}))
     columns_.push_back({str(get_string(column, {"name"})), str(get_string(column, {"type"})),
                         str(get_string(column, {"format"})), description_of(column),

@@ -23,8 +23,8 @@ struct PrinterColumn {
 // One served version of a custom resource.
 class CustomType {
  public:
-  // `named`: "example.com/v1beta1 Thing".
-  CustomType(std::shared_ptr<const Schema> schema, const Json& version, const std::string& named);
+  // `old`: what is said of the version where it is deprecated and says nothing itself.
+  CustomType(std::shared_ptr<const Schema> schema, const Json& version, const std::string& old);
 
   const Schema& schema() const { return *schema_; }
   const std::vector<PrinterColumn>& columns() const { return columns_; }

@@ -265,6 +265,8 @@ void default_volume_object(Json& object) {
 }
 
 void default_slice(Json& object) {
+  fill(object, "endpoints", nullptr);
+  fill(object, "ports", nullptr);
   each(object, "ports", [](Json& port) {
     fill(port, "name", "");
     fill(port, "protocol", "TCP");
@@ -304,6 +306,10 @@ const std::map<std::string_view, void (*)(Json&)>& by_store() {
       {"storage.k8s.io/storageclasses", default_storage_class},
       {"networking.k8s.io/networkpolicies", default_network_policy},
       {"discovery.k8s.io/endpointslices", default_slice},
+      {"coordination.k8s.io/leases",
+       [](Json& o) {  // of a feature that is off
+         for (const char* key : {"strategy", "preferredHolder"}) gpuop::remove(o, {"spec", key});
+       }},
       {"admissionregistration.k8s.io/mutatingwebhookconfigurations", default_webhooks},
       {"admissionregistration.k8s.io/validatingwebhookconfigurations", default_webhooks}};
   return all;

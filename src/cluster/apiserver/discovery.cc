@@ -44,8 +44,9 @@ struct Group {
   std::vector<Version> versions;
 };
 
-// "v1" before "v1beta1" before "v1alpha1"; higher numbers first.
-int rank(std::string_view version) {
+}  // namespace
+
+int version_rank(std::string_view version) {
   int base = version.find("alpha") != std::string_view::npos  ? 0
              : version.find("beta") != std::string_view::npos ? 1
                                                               : 2;
@@ -55,6 +56,8 @@ int rank(std::string_view version) {
     number = std::min(number * 10 + (version[i] - '0'), 1000);
   return base * 10000 + number;
 }
+
+namespace {
 
 std::vector<Group> groups_of(const std::vector<TypePtr>& types) {
   std::vector<Group> groups;
@@ -70,7 +73,9 @@ std::vector<Group> groups_of(const std::vector<TypePtr>& types) {
   }
   for (Group& group : groups)
     std::sort(group.versions.begin(), group.versions.end(), [](const Version& a, const Version& b) {
-      return rank(a.name) != rank(b.name) ? rank(a.name) > rank(b.name) : a.name < b.name;
+      const int left = version_rank(a.name);
+      const int right = version_rank(b.name);
+      return left != right ? left > right : a.name < b.name;
     });
   return groups;
 }
@@ -108,7 +113,7 @@ Json aggregated_list(const std::vector<Group>& groups, bool core) {
       versions.push_back(JsonObject{
           {"version", version.name}, {"resources", std::move(resources)}, {"freshness", "Current"}});
     }
-    items.push_back(JsonObject{{"metadata", JsonObject{{"name", group.name}, {"creationTimestamp", nullptr}}},
+    items.push_back(JsonObject{{"metadata", core ? JsonObject() : JsonObject{{"name", group.name}}},
                                {"versions", std::move(versions)}});
   }
   return JsonObject{{"kind", "APIGroupDiscoveryList"},
@@ -161,9 +166,31 @@ JsonObject legacy_group(const Group& group) {
                     {"preferredVersion", entry(group.versions[0].name)}};
 }
 
-bool wants_aggregated(std::string_view accept) {
-  return accept.find("as=APIGroupDiscoveryList") != std::string_view::npos &&
-         accept.find("v=v2") != std::string_view::npos;
+enum class Form { kLegacy, kAggregated, kNone };
+
+// The first choice that there is. Whole lists of groups have two forms.
+Form form_of(std::string_view accept, bool both) {
+  if (trim(accept).empty()) return Form::kLegacy;
+  for (const std::string& choice : split(accept, ',')) {
+    std::vector<std::string> parts = split(trim(choice), ';');
+    const std::string_view media = trim(parts[0]);
+    if (media != "application/json" && media != "application/yaml" && media != "application/*" &&
+        media != "*/*")
+      continue;
+    std::string group;
+    std::string version;
+    std::string as;
+    for (const std::string& part : parts) {
+      const std::string_view text = trim(part);
+      if (text.starts_with("g=")) group = text.substr(2);
+      if (text.starts_with("v=")) version = text.substr(2);
+      if (text.starts_with("as=")) as = text.substr(3);
+    }
+    if (as.empty()) return Form::kLegacy;
+    if (both && as == "APIGroupDiscoveryList" && group == "apidiscovery.k8s.io" && version == "v2")
+      return Form::kAggregated;
+  }
+  return Form::kNone;
 }
 
 }  // namespace
@@ -187,8 +214,7 @@ void Server::discover(const CallPtr& call) {
                            [&](const Version& version) { return version.name == parts[2]; });
   if (foreign) return respond(call, HttpResponse::text(404, "404 page not found\n"));
   if (parts.size() > 3) return respond_status(call, no_such_path().error());
-  if (method != "GET")
-    return respond_status(call, (parts.size() > 2 ? no_such_path() : method_not_allowed()).error());
+  if (method != "GET") return respond_status(call, method_not_allowed().error());
   if (parts.empty()) {
     JsonArray paths{"/api", "/api/v1", "/apis"};
     for (const Group& group : groups) {
@@ -201,7 +227,15 @@ void Server::discover(const CallPtr& call) {
       paths.push_back(Json(path));
     return respond_json(call, 200, JsonObject{{"paths", std::move(paths)}});
   }
-  if (parts.size() == 1 && wants_aggregated(call->http.header("Accept"))) {
+  const Form form = form_of(call->http.header("Accept"), parts.size() == 1);
+  if (form == Form::kNone) {
+    Refusal no = refuse(406, "NotAcceptable",
+                        "only the following media types are accepted: application/json, application/yaml, "
+                        "application/vnd.kubernetes.protobuf");
+    no.error().has_details = false;
+    return respond_status(call, no.error());
+  }
+  if (form == Form::kAggregated) {
     HttpResponse response;
     response.body = to_text(aggregated_list(groups, core));
     std::string tag = "\"" + sha256_hex(response.body).substr(0, 32) + "\"";

@@ -36,6 +36,9 @@ JsonObject path_item(const ResourceType& type, const std::string& schema) {
   return JsonObject{{"get", std::move(get)}, {"patch", std::move(patch)}};
 }
 
+constexpr const char* kIntOrString = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+constexpr const char* kFieldSet = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
+
 std::string message_schema(const Message& message, const ResourceType& type) {
   static const Message* meta = find_message("meta", "ObjectMeta");
   if (&message == meta) return "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -61,8 +64,7 @@ Json field_schema(const Field& field, const ResourceType& type, std::vector<cons
       one = {{"type", "string"}, {"format", "byte"}};
       break;
     case FieldKind::kIntOrString:
-      one = {{"oneOf", JsonArray{JsonObject{{"type", "integer"}}, JsonObject{{"type", "string"}}}},
-             {"format", "int-or-string"}};
+      one = {{"allOf", JsonArray{JsonObject{{"$ref", std::string("#/components/schemas/") + kIntOrString}}}}};
       break;
     case FieldKind::kMessage:
       if (field.message->name == "ExtraValue" || field.message->name == "AttestationValue") {
@@ -76,6 +78,8 @@ Json field_schema(const Field& field, const ResourceType& type, std::vector<cons
     case FieldKind::kRaw:
     case FieldKind::kOpen:
       one = {{"type", "object"}};
+      if (field.type_name == "FieldsV1")
+        one = {{"allOf", JsonArray{JsonObject{{"$ref", std::string("#/components/schemas/") + kFieldSet}}}}};
       break;
     default:
       one = {{"type", "string"}};
@@ -97,6 +101,10 @@ void add_message(const Message& message, const ResourceType& type, JsonObject& s
   schemas[name] = JsonObject{{"description", message.name + " of " + type.api_version() + "."},
                              {"type", "object"},
                              {"properties", std::move(properties)}};
+  if (message.name == "OwnerReference")
+    schemas[name].get_object()["required"] = JsonArray{"apiVersion", "kind", "name", "uid"};
+  if (message.name == "ManagedFieldsEntry")
+    schemas[kFieldSet] = JsonObject{{"description", "A set of fields."}, {"type", "object"}};
   for (const Message* next : wanted) add_message(*next, type, schemas);
 }
 
@@ -111,6 +119,10 @@ JsonObject type_meta() {
 std::string add_type(const ResourceType& type, JsonObject& schemas) {
   static const std::string meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
   add_message(*find_message("meta", "ObjectMeta"), type, schemas);
+  schemas[kIntOrString] =
+      JsonObject{{"description", "A number or a text."},
+                 {"oneOf", JsonArray{JsonObject{{"type", "integer"}}, JsonObject{{"type", "string"}}}},
+                 {"format", "int-or-string"}};
   JsonObject schema;
   std::string name;
   if (type.custom) {

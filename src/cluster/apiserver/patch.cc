@@ -137,6 +137,11 @@ Answer<Json> Server::patched(Call& call, const Json& current) {
   std::size_t reason = why.find(" cannot be handled as a ");
   if (reason != std::string::npos) why = why.substr(why.find(": ", reason) + 2);
   bool strategic = media == "application/strategic-merge-patch+json";
+  // Strategic patches are read field by field, which says less.
+  for (std::string_view word : {"int32", "int64", "bool"})
+    if (strategic && why.starts_with("json: cannot unmarshal string ") &&
+        why.ends_with(" of type " + str(word)))
+      why = "unrecognized type: " + str(word);
   return bad_result(strategic ? go_value(*parse_json(call.http.body)) : to_canonical_text(object), why);
 }
 

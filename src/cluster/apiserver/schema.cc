@@ -262,30 +262,64 @@ void Schema::read_rules(const Json& source, const std::string& path, FieldErrors
     rule.rule = str(get_string(entry, {"rule"}));
     rule.message = str(get_string(entry, {"message"}));
     rule.message_expression = str(get_string(entry, {"messageExpression"}));
-    rule.reason = str(get_string(entry, {"reason"}, "FieldValueInvalid"));
+    rule.reason = str(get_string(entry, {"reason"}));
     rule.field_path = str(get_string(entry, {"fieldPath"}));
     rule.optional_old_self = get_bool(entry, {"optionalOldSelf"});
     std::string here = child(path, item("x-kubernetes-validations", index++));
-    Result<std::shared_ptr<const CelProgram>> program = CelProgram::compile(rule.rule);
-    if (!program) {
-      errors.push_back(
-          invalid(here + ".rule", Json(rule.rule), "compilation failed: " + program.error().text()));
-      continue;
-    }
-    rule.program = *program;
-    rule.transition = rule.program->mentions_old_self();
-    if (!rule.message_expression.empty()) {
-      Result<std::shared_ptr<const CelProgram>> message = CelProgram::compile(rule.message_expression);
-      if (message) {
-        rule.message_program = *message;
-      } else {
-        errors.push_back(invalid(here + ".messageExpression", Json(rule.message_expression),
-                                 "messageExpression compilation failed: " + message.error().text()));
-      }
-    }
+    if (!compile_rule(rule, path, here, errors)) continue;
     rules_.push_back(std::move(rule));
     has_rules_ = true;
   }
+}
+
+namespace {
+
+// A rule as the server's own type would print it, with the signs that HTML minds as codes.
+FieldError invalid_rule(const ValidationRule& rule, const Json& reason, const std::string& field,
+                        const std::string& why) {
+  JsonObject shown{{"Rule", rule.rule},
+                   {"Message", rule.message},
+                   {"MessageExpression", rule.message_expression},
+                   {"Reason", reason},
+                   {"FieldPath", rule.field_path},
+                   {"OptionalOldSelf", rule.optional_old_self ? Json(true) : Json(nullptr)}};
+  std::string text = to_text(Json(std::move(shown)));
+  for (const auto& [sign, code] : {std::pair{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}})
+    text = replace_all(std::move(text), sign, code);
+  return {field, "FieldValueInvalid", "Invalid value: " + text + ": " + why};
+}
+
+}  // namespace
+
+bool Schema::compile_rule(ValidationRule& rule, const std::string& path, const std::string& at,
+                          FieldErrors& errors) const {
+  const Json reason = rule.reason.empty() ? Json(nullptr) : Json(rule.reason);
+  if (rule.reason.empty()) rule.reason = "FieldValueInvalid";
+  if (trim(rule.rule).empty()) {
+    errors.push_back(required(at + ".rule", "rule is not specified"));
+    return false;
+  }
+  const bool root = path.empty() || path.ends_with("openAPIV3Schema");
+  const CelType self = cel_type_of(*this, root || embedded, "selfType");
+  const auto sentence = [](const Error& error) {
+    return (error.code() == Code::kInvalid ? "compilation failed: " : "") + error.text();
+  };
+  auto program = CelProgram::compile(rule.rule, self, CelType::Kind::kBool);
+  if (!program) {
+    errors.push_back(invalid_rule(rule, reason, at + ".rule", sentence(program.error())));
+    return false;
+  }
+  rule.program = *program;
+  rule.transition = rule.program->mentions_old_self();
+  if (rule.message_expression.empty()) return true;
+  auto message = CelProgram::compile(rule.message_expression, self, CelType::Kind::kText);
+  if (message) {
+    rule.message_program = *message;
+  } else {
+    errors.push_back(invalid_rule(rule, reason, at + ".messageExpression",
+                                  "messageExpression " + sentence(message.error())));
+  }
+  return true;
 }
 
 // --- pruning and defaults

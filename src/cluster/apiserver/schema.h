@@ -53,6 +53,7 @@ class Schema {
   void check_rules(const Json& value, const Json* old, const std::string& path, FieldErrors& errors) const;
 
   bool has_rules() const { return has_rules_; }
+  std::string_view format() const { return format_; }
 
   Type type = Type::kAny;
   ListType list_type = ListType::kAtomic;
@@ -75,6 +76,8 @@ class Schema {
   void check_default(const Json& value, const std::string& path, FieldErrors& errors) const;
   void read_limits(const Json& source, const std::string& path, FieldErrors& errors);
   void read_rules(const Json& source, const std::string& path, FieldErrors& errors);
+  bool compile_rule(ValidationRule& rule, const std::string& path, const std::string& at,
+                    FieldErrors& errors) const;
   bool check_type(const Json& value, const std::string& path, FieldErrors& errors) const;
   void check_scalar(const Json& value, const std::string& path, FieldErrors& errors) const;
   void check_object(const Json& value, const Json* old, const std::string& path, bool root,

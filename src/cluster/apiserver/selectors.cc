@@ -110,6 +110,8 @@ Answer<FieldSelector> FieldSelector::parse(std::string_view text, const Resource
     std::string_view value = word.substr(at + 1);
     if (!term.negated && value.starts_with("=")) value.remove_prefix(1);
     term.value = std::string(value);
+    const bool older = field.starts_with("involvedObject.") || field == "reportingComponent";
+    if (older && type.group == "events.k8s.io") return not_offered(type, field);
     field = stored_field(type, std::move(field));
     if (!is_offered(type, field)) return not_offered(type, field);
     term.path = path_of(field);

@@ -11,9 +11,9 @@
 
 namespace gpuop::cluster::api {
 
-namespace {
+static constexpr std::size_t kBodyLimit = 3145728;
 
-constexpr std::size_t kBodyLimit = 3145728;
+namespace {
 
 std::uint64_t start_seed(std::uint64_t asked) {
   if (asked != 0) return asked;
@@ -133,23 +133,24 @@ std::vector<TypePtr> Server::all_types() const {
 // --- answers
 // -------------------------------------------------------------------------------------------------
 
-namespace {
-
 // The client's first choice that can be served is YAML.
 bool wants_yaml(const Call& call) {
   for (const std::string& choice : split(call.http.header("Accept"), ',')) {
     std::string_view media = trim(choice);
+    media = trim(media.substr(0, media.find(';')));
     if (media == "application/yaml") return true;
     if (media.starts_with("application/json") || media.starts_with("*/*")) return false;
   }
   return false;
 }
 
+namespace {
+
 void make_yaml(HttpResponse& response) {
   Result<Json> value = parse_json(response.body);
   Result<Json> sorted = value ? parse_json(to_canonical_text(*value)) : std::move(value);
   if (!sorted) return;
-  response.headers["Content-Type"] = "application/yaml";
+  response.headers["Content-Type"] = replace_all(response.headers["Content-Type"], "json", "yaml");
   response.body = to_yaml(*sorted);
 }
 
@@ -157,7 +158,8 @@ void make_yaml(HttpResponse& response) {
 
 void Server::respond(const CallPtr& call, HttpResponse response) {
   auto content = response.headers.find("Content-Type");
-  if (content != response.headers.end() && content->second == "application/json" && wants_yaml(*call))
+  if (content != response.headers.end() && content->second.starts_with("application/json") &&
+      wants_yaml(*call))
     make_yaml(response);
   response.headers.emplace("Cache-Control", "no-cache, private");
   response.headers.emplace("Audit-Id", std::to_string(++audit));
@@ -271,10 +273,6 @@ void Server::handle(HttpRequest request, std::shared_ptr<HttpResponder> out) {
 
 void Server::route(const CallPtr& call) {
   const std::string& path = call->http.path;
-  if (call->http.body.size() > kBodyLimit) {
-    auto big = refuse(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728");
-    return respond_status(call, big.error());
-  }
   bool served = false;
   serve_fixed(call, served);
   if (served) return;
@@ -295,8 +293,15 @@ void Server::route(const CallPtr& call) {
   }
   Answer<> may = authorize(*call);
   if (!may) return respond_status(call, may.error());
+  if (call->http.body.size() > kBodyLimit && call->http.method != "GET") {
+    auto big = refuse(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728");
+    return respond_status(call, big.error());
+  }
   if (Answer<> can = can_store(*call); !can) return respond_status(call, can.error());
   if (call->type->custom) call->warnings = call->type->custom->warnings();
+  if (call->type->store == "/endpoints")
+    call->warnings.emplace_back(
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice");
   dispatch(call);
 }
 
@@ -305,13 +310,19 @@ void Server::serve_fixed(const CallPtr& call, bool& served) {
   const std::string& path = call->http.path;
   if (is_health(path)) {
     served = true;
+    const std::size_t check = path.find('/', 1);
+    if (check != std::string::npos && path.substr(check) != "/ping" && path.substr(check) != "/store")
+      return respond(call, HttpResponse::text(404, "404 page not found\n"));
     std::string text = "ok";
     if (call->has_param("verbose"))
       text = "[+]ping ok\n[+]store ok\n" + path.substr(1, path.find('/', 1) - 1) + " check passed\n";
     return respond(call, HttpResponse::text(200, std::move(text)));
   }
-  if (path != "/version" && path != "/version/") return;
+  if (path != "/version" && !path.starts_with("/version/")) return;
   served = true;
+  if (path.size() > 9) return respond_status(call, no_such_path().error());
+  if (call->http.method != "GET") return respond_status(call, method_not_allowed().error());
+  if (Answer<View> view = view_of(*call); !view) return respond_status(call, view.error());
   serve_version(call);
 }
 
@@ -516,6 +527,17 @@ namespace gpuop::cluster {
 struct ApiServer::Impl {
   std::shared_ptr<api::Server> server;
 };
+
+HttpServerOptions api_http_options() {
+  HttpServerOptions out;
+  out.body_limit = api::kBodyLimit;
+  out.hand_over_large_bodies = true;
+  out.header_limit = 1u << 20;
+  out.header_timeout = 32s;
+  out.body_timeout = 60s;
+  out.idle_timeout = 90s;
+  return out;
+}
 
 ApiServer::ApiServer(Loop& loop, ApiServerOptions options)
     : impl_(new Impl{std::make_shared<api::Server>(loop, std::move(options))}) {

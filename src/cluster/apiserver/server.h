@@ -14,6 +14,7 @@
 
 #include "base/http.h"
 #include "base/loop.h"
+#include "base/yaml.h"
 #include "cluster/apiserver/api_server.h"
 #include "cluster/apiserver/gate.h"
 #include "cluster/apiserver/selectors.h"
@@ -173,6 +174,13 @@ class Server : public std::enable_shared_from_this<Server> {
   void review(const CallPtr& call);
   // Rules that apply to `user` in `ns` ("" for cluster-wide ones only).
   std::vector<Json> rules_for(const ApiUser& user, std::string_view ns) const;
+  struct Grant {
+    Json rule;
+    std::string why;  // which binding gives it
+  };
+  std::vector<Grant> grants_for(const ApiUser& user, std::string_view ns) const;
+  // What allows what an access review asks; "" where no rule has to.
+  std::string reason_for(const ApiUser& user, const Json& review) const;
 
   // Removes events that nobody has written to for an hour.
   void expire_events();
@@ -218,6 +226,14 @@ class Server : public std::enable_shared_from_this<Server> {
   void serve_metrics(const CallPtr& call);
   void serve_version(const CallPtr& call);
 };
+
+bool wants_yaml(const Call& call);
+
+// body.cc: keys that a YAML text has twice, as its strict reader names them.
+std::vector<std::string> yaml_faults(const YamlDocument& document, std::string_view body);
+
+// discovery.cc: "v1" before "v1beta1" before "v1alpha1"; higher numbers first.
+int version_rank(std::string_view version);
 
 // defaults.cc
 void default_object(const ResourceType& type, Json& object);

@@ -180,6 +180,25 @@ class Reader {
     return value;
   }
 
+  // Moments to the microsecond have six digits of it, no more and no fewer: '"789Z" as "Z07:00"'.
+  static std::string micro_time_fault(std::string_view text) {
+    constexpr std::string_view kShape = "dddd-dd-ddTdd:dd:dd";
+    for (std::size_t i = 0; i < kShape.size(); ++i) {
+      const bool fits =
+          i < text.size() && (kShape[i] == 'd' ? text[i] >= '0' && text[i] <= '9' : text[i] == kShape[i]);
+      if (!fits)
+        return i < 4 ? to_text(Json(text)) + " as \"2006\""
+                     : to_text(Json(text.substr(i))) + " as \"T15:04:05\"";
+    }
+    std::string_view rest = text.substr(kShape.size());
+    const std::size_t digits = rest.starts_with(".") ? rest.find_first_not_of("0123456789", 1) : 0;
+    if (digits == std::string_view::npos || digits < 7) return to_text(Json(rest)) + " as \".000000\"";
+    rest.remove_prefix(7);
+    return rest.empty() || (rest[0] != 'Z' && rest[0] != '+' && rest[0] != '-')
+               ? to_text(Json(rest)) + " as \"Z07:00\""
+               : "";
+  }
+
   Json integer(const Json& value, const Message& owner, const std::string& here) {
     if (value.is_int64()) return value;
     if (value.is_double()) {
@@ -197,6 +216,13 @@ class Reader {
       return nullptr;
     }
     if (as_text(value).empty()) return nullptr;
+    if (std::string why = shape.kind == FieldKind::kMicroTime ? micro_time_fault(as_text(value)) : "";
+        !why.empty()) {
+      if (report_.fault.empty())
+        report_.fault = "parsing time " + to_text(value) +
+                        " as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse " + why;
+      return nullptr;
+    }
     Result<Time> at = parse_time(as_text(value));
     if (!at) {
       if (report_.fault.empty())

@@ -343,7 +343,9 @@ JsonArray event_cells(const Json& o, Time now) {
   if (last.empty()) last = get_string(o, {"eventTime"});
   std::string_view first = get_string(o, {"firstTimestamp"}, get_string(o, {"eventTime"}));
   std::string source = str(get_string(o, {"source", "component"}, get_string(o, {"reportingComponent"})));
-  if (std::string_view host = get_string(o, {"source", "host"}); !host.empty()) source += ", " + str(host);
+  if (std::string_view host = get_string(o, {"source", "host"}, get_string(o, {"reportingInstance"}));
+      !host.empty())
+    source += ", " + str(host);
   std::int64_t count = get_int(o, {"count"}, get_int(o, {"series", "count"}, 1));
   return JsonArray{age_of(last, now),
                    get_string(o, {"type"}),
@@ -393,6 +395,39 @@ std::string controller_text(const Json& o) {
   return to_lower(get_string(*owner, {"kind"})) + group + "/" + str(get_string(*owner, {"name"}));
 }
 
+// The first three, and how many more there are.
+std::string first_three(const std::vector<std::string>& all) {
+  std::string out;
+  for (std::size_t i = 0; i < all.size() && i < 3; ++i) out += (i == 0 ? "" : ",") + all[i];
+  if (all.size() > 3) out += " + " + std::to_string(all.size() - 3) + " more...";
+  return out;
+}
+
+JsonArray endpoints_cells(const Json& o, Time now) {
+  std::vector<std::string> all;
+  for (const Json& subset : get_array(o, {"subsets"})) {
+    const JsonArray& ports = get_array(subset, {"ports"});
+    for (std::size_t i = 0; i < std::max<std::size_t>(ports.size(), 1); ++i)
+      for (const Json& address : get_array(subset, {"addresses"}))
+        all.push_back(str(get_string(address, {"ip"})) +
+                      (ports.empty() ? "" : ":" + std::to_string(get_int(ports[i], {"port"}))));
+  }
+  const bool none = get_array(o, {"subsets"}).empty();
+  return JsonArray{kube::name_of(o), none ? "<none>" : first_three(all), age(o, now)};
+}
+
+JsonArray slice_cells(const Json& o, Time now) {
+  std::vector<std::string> ports;
+  std::vector<std::string> addresses;
+  for (const Json& port : get_array(o, {"ports"}))
+    ports.push_back(has(port, {"port"}) ? std::to_string(get_int(port, {"port"})) : "*");
+  for (const Json& endpoint : get_array(o, {"endpoints"}))
+    for (const Json& address : get_array(endpoint, {"addresses"})) addresses.push_back(str(as_text(address)));
+  return JsonArray{kube::name_of(o), get_string(o, {"addressType"}),
+                   ports.empty() ? "<unset>" : first_three(ports),
+                   addresses.empty() ? "<unset>" : first_three(addresses), age(o, now)};
+}
+
 struct BuiltinTable {
   std::string_view columns;  // "Name|Ready|*IP": a star marks wide output; "#" numbers
   JsonArray (*cells)(const Json&, Time);
@@ -421,6 +456,8 @@ const std::map<std::string_view, BuiltinTable>& tables() {
        {"Name|Schedule|Timezone|Suspend|#Active|Last Schedule|Age|*Containers|*Images|*Selector",
         cronjob_cells}},
       {"/services", {"Name|Type|Cluster-IP|External-IP|Port(s)|Age|*Selector", service_cells}},
+      {"/endpoints", {"Name|Endpoints|Age", endpoints_cells}},
+      {"discovery.k8s.io/endpointslices", {"Name|AddressType|Ports|Endpoints|Age", slice_cells}},
       {"/configmaps",
        {"Name|Data|Age",
         [](const Json& o, Time now) {

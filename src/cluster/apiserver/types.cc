@@ -193,7 +193,7 @@ constexpr GroupRows kGroups[] = {
     {"scheduling.k8s.io", "v1", "scheduling", "priorityclasses PriorityClass pc ng\n"},
     {"coordination.k8s.io", "v1", "coordination", "leases Lease - -\n"},
     {"node.k8s.io", "v1", "node", "runtimeclasses RuntimeClass - n\n"},
-    {"discovery.k8s.io", "v1", "discovery", "endpointslices EndpointSlice - -\n"},
+    {"discovery.k8s.io", "v1", "discovery", "endpointslices EndpointSlice - g\n"},
     {"events.k8s.io", "v1", "events", "events Event ev -\n"},
 };
 

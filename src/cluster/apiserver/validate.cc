@@ -549,6 +549,8 @@ void check_lease(const Json& lease, FieldErrors& errors) {
   const Json* seconds = find(lease, {"spec", "leaseDurationSeconds"});
   if (seconds != nullptr && seconds->is_int64() && seconds->get_int64() <= 0)
     errors.push_back(invalid("spec.leaseDurationSeconds", *seconds, "must be greater than 0"));
+  if (const std::int64_t turns = get_int(lease, {"spec", "leaseTransitions"}); turns < 0)
+    errors.push_back(invalid("spec.leaseTransitions", turns, "must be greater than or equal to 0"));
 }
 
 void check_runtime_class(const Json& object, FieldErrors& errors) {
@@ -565,6 +567,19 @@ void check_event(const Json& event, FieldErrors& errors) {
     errors.push_back(invalid("involvedObject.namespace", Json(about), "does not match event.namespace"));
 }
 
+// What is said of an event once stays; only its series goes on.
+void check_event_update(const Json& old, const Json& event, FieldErrors& errors) {
+  for (std::string_view key :
+       {"involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
+        "eventTime", "action", "related", "reportingComponent", "reportingInstance"}) {
+    const Json* was = find(old, {key});
+    const Json* now = find(event, {key});
+    if (was == nullptr || now == nullptr ? was == now : *was == *now) continue;
+    const std::string field = key == "reportingComponent" ? "reportingController" : str(key);
+    errors.push_back(invalid(field, now == nullptr ? Json(nullptr) : *now, "field is immutable"));
+  }
+}
+
 // What the newer face of events asks for; stored events have the older one's names.
 void check_new_event(const Json& event, FieldErrors& errors) {
   std::string controller = str(get_string(event, {"reportingComponent"}));
@@ -576,6 +591,8 @@ void check_new_event(const Json& event, FieldErrors& errors) {
   std::string_view type = get_string(event, {"type"});
   if (type != "Normal" && type != "Warning")
     errors.push_back(invalid("type", Json(""), "has invalid value: " + str(type)));
+  if (get_string(event, {"message"}).size() > 1024)
+    errors.push_back(invalid("message", Json(""), "can have at most 1024 characters"));
 }
 
 void check_taints(const Json& node, FieldErrors& errors) {
@@ -709,6 +726,10 @@ FieldErrors validate_update(const ResourceType& type, const Json& old, const Jso
     check_data_update(old, object, errors);
     return errors;
   }
+  if (type.group == "events.k8s.io") {
+    check_event_update(old, object, errors);
+    return errors;
+  }
   // What does not change needs no second look.
   const Json* before = find(old, {"spec"});
   const Json* after = find(object, {"spec"});
@@ -716,9 +737,11 @@ FieldErrors validate_update(const ResourceType& type, const Json& old, const Jso
   if (same_spec) return errors;
   bool workload = store == "apps/daemonsets" || store == "apps/deployments" || store == "apps/replicasets" ||
                   store == "apps/statefulsets";
-  if (workload) immutable(old, object, {"spec", "selector"}, "spec.selector", errors);
+  const bool first = store == "apps/daemonsets";
+  if (first) immutable(old, object, {"spec", "selector"}, "spec.selector", errors);
   FieldErrors content = validate_object(type, object);
   errors.insert(errors.end(), content.begin(), content.end());
+  if (workload && !first) immutable(old, object, {"spec", "selector"}, "spec.selector", errors);
   if (store == "/nodes") {  // by the type's rules for objects and by those for changes
     FieldErrors again = errors;
     errors.insert(errors.end(), again.begin(), again.end());

@@ -227,6 +227,13 @@ void Server::watch(const CallPtr& call) {
   if (!selection) return respond_status(call, selection.error());
   Answer<View> view = view_of(*call);
   if (!view) return respond_status(call, view.error());
+  if (wants_yaml(*call)) {  // nobody could tell where one event ends
+    Refusal no = refuse(
+        406, "NotAcceptable",
+        "only the following media types are accepted: application/json, application/json;stream=watch");
+    no.error().has_details = false;
+    return respond_status(call, no.error());
+  }
   bool bookmarks = call->flag("allowWatchBookmarks");
   bool asked = call->has_param("sendInitialEvents");
   bool send_initial = call->flag("sendInitialEvents");

@@ -63,13 +63,10 @@ bool has_finalizers(const Json& object) {
          (get_string(object, {"kind"}) == "Namespace" && !get_array(object, {"spec", "finalizers"}).empty());
 }
 
-Answer<> check_size(const ResourceType& type, std::string_view name, const Json& object) {
+Answer<> check_size(const Json& object) {
   // Cheap for the many small ones: only texts can be long.
   if (to_text(object).size() <= kObjectLimit) return {};
-  (void)type;
-  return refuse(413, "RequestEntityTooLarge",
-                "Request entity too large: " + std::string(name) + ": an object may not be more than " +
-                    std::to_string(kObjectLimit) + " bytes");
+  return refuse(500, "", "etcdserver: request is too large");
 }
 
 FieldErrors validate_content(const ResourceType& type, const Json& object, const Json* old) {
@@ -234,7 +231,7 @@ Answer<ObjectPtr> Server::create(Call& call, Json object) {
     return invalid_object(type.group == "events.k8s.io" ? "" : type.group, type.kind, name,
                           std::move(errors));
   if (store.collection(type.store).get(key)) return already_exists(type, name);
-  if (call.http.body.size() > kObjectLimit) TRY(check_size(type, name, object));
+  if (call.http.body.size() > kObjectLimit) TRY(check_size(object));
   if (written.is_null()) {
     track_fields(call, nullptr, object);
   } else {
@@ -357,8 +354,10 @@ Answer<ObjectPtr> Server::modify(Call& call, const Edit& edit) {
   FieldErrors errors = validate_metadata_update(current, object);
   append(errors, FieldErrors(errors));  // by the generic part and by the type's own
   if (call.sub != "status" || type.custom) append(errors, validate_content(type, object, &current));
-  if (!errors.empty()) return invalid_object(type, call.name, std::move(errors));
-  if (call.http.body.size() > kObjectLimit) TRY(check_size(type, call.name, object));
+  if (!errors.empty())
+    return invalid_object(type.group == "events.k8s.io" ? "" : type.group, type.kind, call.name,
+                          std::move(errors));
+  if (call.http.body.size() > kObjectLimit) TRY(check_size(object));
   if (type.has_generation && call.sub != "status" && content_differs(type, current, object))
     metadata_of(object)["generation"] = get_int(current, {"metadata", "generation"}) + 1;
   track_fields(call, &current, object);
@@ -380,6 +379,18 @@ Answer<ObjectPtr> Server::modify(Call& call, const Edit& edit) {
   return last;
 }
 
+// Kinds that an update makes where there is none.
+static bool made_by_update(const ResourceType& type) {
+  static const std::set<std::string_view> stores = {"coordination.k8s.io/leases",
+                                                    "/events",
+                                                    "/endpoints",
+                                                    "rbac.authorization.k8s.io/roles",
+                                                    "rbac.authorization.k8s.io/clusterroles",
+                                                    "rbac.authorization.k8s.io/rolebindings",
+                                                    "rbac.authorization.k8s.io/clusterrolebindings"};
+  return stores.contains(type.store);
+}
+
 void Server::update_request(const CallPtr& call) {
   const ResourceType& type = *call->type;
   Answer<Json> raw = body_value(*call, type);
@@ -390,6 +401,12 @@ void Server::update_request(const CallPtr& call) {
   if (bare && type.custom && stored(type, call->ns, call->name)) {
     FieldErrors errors{invalid("metadata.resourceVersion", 0, "must be specified for an update")};
     return respond_status(call, invalid_object(type.group, type.plural, call->name, errors).error());
+  }
+  if (made_by_update(type) && call->sub.empty() && !stored(type, call->ns, call->name)) {
+    if (!bare) return respond_status(call, stale(type, call->name).error());
+    Answer<ObjectPtr> fresh = create(*call, std::move(*object));
+    if (!fresh) return respond_status(call, fresh.error());
+    return respond_object(call, 201, *fresh);
   }
   Answer<ObjectPtr> made = modify(*call, [&](const Json&) -> Answer<Json> { return std::move(*object); });
   if (!made) return respond_status(call, made.error());

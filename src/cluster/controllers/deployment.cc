@@ -168,6 +168,7 @@ class DeploymentController final : public Controller {
                         {"namespace", str(kube::namespace_of(deployment))}};
     metadata["labels"] = get_object(pod_template, {"metadata", "labels"});
     JsonObject annotations = get_object(deployment, {"metadata", "annotations"});
+    annotations.erase("kubectl.kubernetes.io/last-applied-configuration");
     annotations[kRevision] = std::to_string(sets.newest + 1);
     annotations["deployment.kubernetes.io/max-replicas"] =
         std::to_string(replicas_of(deployment) + surge_of(deployment));
@@ -190,6 +191,7 @@ class DeploymentController final : public Controller {
                 [this, alive = std::weak_ptr(alive_), deployment, name, replicas,
                  done](kube::ApiResult<> result) {
                   if (alive.expired()) return;
+                  if (result && replicas == 0) return done(true);
                   if (result) {
                     recorder_.event(
                         deployment, "Normal", "ScalingReplicaSet",
@@ -234,6 +236,8 @@ class DeploymentController final : public Controller {
   void clean(const Json& deployment, const Sets& sets, Gather& gather) {
     if (sets.fresh && revision_of(*sets.fresh) < sets.newest) {
       annotate(kube::kReplicaSets, *sets.fresh, sets.newest + 1, gather);
+    } else if (sets.fresh && carry_annotations(deployment, *sets.fresh, gather)) {
+      // its next change brings us back
     } else if (sets.fresh && revision_of(deployment) != revision_of(*sets.fresh)) {
       annotate(kube::kDeployments, deployment, revision_of(*sets.fresh), gather);
     }
@@ -253,6 +257,28 @@ class DeploymentController final : public Controller {
     }
   }
 
+  // What is said of a deployment is said of its current set too, such as why it was changed.
+  bool carry_annotations(const Json& deployment, const Json& set_now, Gather& gather) {
+    Json patch = JsonObject();
+    for (const auto& [key, value] : get_object(deployment, {"metadata", "annotations"})) {
+      const std::string_view name = key;
+      if (name.starts_with("deployment.kubernetes.io/") ||
+          name == "kubectl.kubernetes.io/last-applied-configuration" ||
+          name == "deprecated.deployment.rollback.to")
+        continue;
+      if (kube::annotation(set_now, name) != as_text(value))
+        set(patch, {"metadata", "annotations", name}, value);
+    }
+    if (patch.get_object().empty()) return false;
+    context_.client
+        .patch(
+            kube::kReplicaSets, kube::namespace_of(set_now), kube::name_of(set_now), kube::Patch::kMerge,
+            patch, {},
+            [done = gather.step()](kube::ApiResult<> result) { done(result || result.error().not_found()); })
+        .detach();
+    return true;
+  }
+
   void annotate(const kube::Resource& type, const Json& object, std::int64_t revision, Gather& gather) {
     Json patch = JsonObject();
     set(patch, {"metadata", "annotations", kRevision}, Json(std::to_string(revision)));
@@ -266,8 +292,9 @@ class DeploymentController final : public Controller {
   }
 
   void write_status(const std::string& key, const Json& deployment, const Sets& sets, Gather& gather) {
-    std::int64_t replicas = 0, ready = 0, available = 0;
+    std::int64_t replicas = 0, ready = 0, available = 0, asked = 0;
     const auto add = [&](const Json& set) {
+      asked += replicas_of(set);
       replicas += count_of(set, "replicas");
       ready += count_of(set, "readyReplicas");
       available += count_of(set, "availableReplicas");
@@ -283,6 +310,8 @@ class DeploymentController final : public Controller {
     const std::int64_t most_down = scaled_value(
         find(deployment, {"spec", "strategy", "rollingUpdate", "maxUnavailable"}),
         get_string(deployment, {"spec", "strategy", "type"}) == "Recreate" ? 0 : wanted / 4, wanted, false);
+    const bool paused = get_bool(deployment, {"spec", "paused"});
+    if (paused) condition(after, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now);
     if (available >= wanted - most_down) {
       condition(after, "Available", "True", "MinimumReplicasAvailable",
                 "Deployment has minimum availability.", now);
@@ -294,7 +323,13 @@ class DeploymentController final : public Controller {
     const bool complete =
         updated == wanted && replicas == wanted && fresh_available == wanted &&
         count_of(deployment, "observedGeneration") <= get_int(deployment, {"metadata", "generation"});
-    if (complete) {
+    const Json* progressing = kube::condition(deployment, "Progressing");
+    const bool told = progressing != nullptr && get_string(*progressing, {"reason"}) == "DeploymentPaused";
+    if (paused) {
+      // said above
+    } else if (told) {
+      condition(after, "Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed", now);
+    } else if (complete) {
       condition(after, "Progressing", "True", "NewReplicaSetAvailable",
                 "ReplicaSet \"" + name + "\" has successfully progressed.", now);
     } else {
@@ -305,8 +340,7 @@ class DeploymentController final : public Controller {
     status["updatedReplicas"] = omitted_at_zero(updated);
     status["readyReplicas"] = omitted_at_zero(ready);
     status["availableReplicas"] = omitted_at_zero(available);
-    status["unavailableReplicas"] =
-        omitted_at_zero(std::max<std::int64_t>(0, std::max(wanted, replicas) - available));
+    status["unavailableReplicas"] = omitted_at_zero(std::max<std::int64_t>(0, asked - available));
     status["conditions"] = get_array(after, {"status", "conditions"});
     patch_status(context_, kube::kDeployments, deployment, status, gather.step());
   }

@@ -12,6 +12,7 @@ class DisruptionController final : public Controller {
  public:
   explicit DisruptionController(Context& context)
       : context_(context),
+        recorder_(context.client, "controllermanager"),
         budgets_(context.client, kBudgets, {.keep = {"spec", "status"}}),
         queue_(context.loop,
                [this](const std::string& key, auto finished) { sync(key, std::move(finished)); },
@@ -68,6 +69,9 @@ class DisruptionController final : public Controller {
       pods.push_back(pod);
       healthy += is_ready(*pod) && !is_terminating(*pod);
     });
+    if (pods.empty() && told_.insert(str(kube::uid_of(*budget))).second)
+      recorder_.event(*budget, "Normal", "NoPods", "No matching pods found");
+    if (!pods.empty()) told_.erase(str(kube::uid_of(*budget)));
     const std::int64_t total = expected(pods);
     std::int64_t desired = 0;
     if (const Json* least = find(*budget, {"spec", "minAvailable"})) {
@@ -90,6 +94,8 @@ class DisruptionController final : public Controller {
   }
 
   Context& context_;
+  kube::EventRecorder recorder_;
+  std::set<std::string> told_;  // budgets without pods, by uid
   kube::Informer budgets_;
   kube::WorkQueue queue_;
 };

@@ -493,11 +493,14 @@ class GarbageCollector final : public Controller {
     const Object ns = context_.namespaces.get(name);
     if (!ns || !is_terminating(*ns) || !settled_) return finished(true);
     // What the watches have not shown yet is asked of the server itself, type by type.
-    auto left = std::make_shared<std::size_t>(0);
+    auto left = std::make_shared<Left>();
     Gather gather(context_.loop, [this, alive = std::weak_ptr(alive_), name, ns, left, finished](bool ok) {
       if (alive.expired()) return;
+      if (!ok) return finished(false);
       // What stays has finalizers or takes its time; its end brings us back.
-      if (!ok || *left > 0) return finished(ok);
+      if (!left->counts.empty())
+        return patch_status(context_, kube::kNamespaces, *ns,
+                            JsonObject{{"conditions", end_conditions(*ns, *left)}}, finished);
       finalize_namespace(*ns, finished);
     });
     std::vector<kube::Resource> types{kube::kEvents};
@@ -508,7 +511,52 @@ class GarbageCollector final : public Controller {
     gather.close();
   }
 
-  void empty_type(const kube::Resource& type, const std::string& ns, const std::shared_ptr<std::size_t>& left,
+  // What a namespace that ends still has in it.
+  struct Left {
+    std::map<std::string, std::size_t> counts;      // by "plural.group"
+    std::map<std::string, std::size_t> finalizers;  // objects that have it
+  };
+
+  static std::string counted(const std::map<std::string, std::size_t>& what, std::string_view word) {
+    std::string out;
+    for (const auto& [name, count] : what)
+      out += (out.empty() ? "" : ", ") + name + " " + str(word) + " " + std::to_string(count) +
+             " resource instances";
+    return out;
+  }
+
+  // Why it does not go, in the words that administrators look for.
+  JsonArray end_conditions(const Json& ns, const Left& left) const {
+    JsonArray out;
+    const auto add = [&](const std::string& type, bool so, const std::string& reason,
+                         const std::string& message) {
+      const Json* before = kube::condition(ns, type);
+      const std::string status = so ? "True" : "False";
+      const bool same = before != nullptr && get_string(*before, {"status"}) == status;
+      const std::string since =
+          same ? str(get_string(*before, {"lastTransitionTime"})) : format_time(context_.loop.now());
+      out.push_back(JsonObject{{"type", type},
+                               {"status", status},
+                               {"lastTransitionTime", since},
+                               {"reason", reason},
+                               {"message", message}});
+    };
+    add("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered",
+        "All resources successfully discovered");
+    add("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions",
+        "All legacy kube types successfully parsed");
+    add("NamespaceDeletionContentFailure", false, "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization");
+    add("NamespaceContentRemaining", true, "SomeResourcesRemain",
+        "Some resources are remaining: " + counted(left.counts, "has"));
+    const bool held = !left.finalizers.empty();
+    add("NamespaceFinalizersRemaining", held, held ? "SomeFinalizersRemain" : "ContentHasNoFinalizers",
+        held ? "Some content in the namespace has finalizers remaining: " + counted(left.finalizers, "in")
+             : "All content-preserving finalizers finished");
+    return out;
+  }
+
+  void empty_type(const kube::Resource& type, const std::string& ns, const std::shared_ptr<Left>& left,
                   std::function<void(bool)> done) {
     HttpRequest request;
     request.method = "DELETE";
@@ -516,16 +564,22 @@ class GarbageCollector final : public Controller {
     request.headers["Content-Type"] = "application/json";
     request.body = R"({"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"})";
     const std::string path = request.path;
+    const std::string name = str(type.plural) + "." + str(type.group);
     context_.client
         .raw(std::move(request),
-             [this, alive = std::weak_ptr(alive_), path, left,
+             [this, alive = std::weak_ptr(alive_), path, name, left,
               done = std::move(done)](kube::ApiResult<HttpResponse> result) {
                if (alive.expired()) return;
                const bool unknown = !result && (result.error().not_found() || result.error().status == 405);
                if (unknown) return done(true);
                if (!result) return done(false);
-               get_json(path, [left, done](std::optional<Json> list) {
-                 if (list) *left += get_array(*list, {"items"}).size();
+               get_json(path, [name, left, done](std::optional<Json> list) {
+                 const Json none = JsonObject();
+                 for (const Json& item : get_array(list ? *list : none, {"items"})) {
+                   ++left->counts[name];
+                   for (const Json& one : get_array(item, {"metadata", "finalizers"}))
+                     ++left->finalizers[str(as_text(one))];
+                 }
                  done(list.has_value());
                });
              })

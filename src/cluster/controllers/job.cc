@@ -11,7 +11,7 @@ constexpr Duration kFirstBackoff = 10s;
 constexpr Duration kLongestBackoff = 6min;
 
 struct JobFacts {
-  std::int64_t active = 0, ready = 0, succeeded = 0, failed = 0, restarts = 0;
+  std::int64_t active = 0, ready = 0, succeeded = 0, failed = 0, restarts = 0, terminating = 0;
   Time last_failure{};
   std::vector<OwnedPod> running;
 };
@@ -81,6 +81,8 @@ class JobController final : public Controller {
           out.restarts += get_int(status, {"restartCount"});
         }
         out.running.push_back(std::move(entry));
+      } else {
+        ++out.terminating;
       }
     }
     out.succeeded = std::max(out.succeeded, get_int(job, {"status", "succeeded"}));
@@ -97,8 +99,11 @@ class JobController final : public Controller {
     Gather gather(context_.loop, std::move(finished));
     const Time now = context_.loop.now();
     const auto started = parse_time(get_string(*job, {"status", "startTime"}));
+    // Without a number, one success is enough: the pods share a queue of work.
+    const bool queue = !has(*job, {"spec", "completions"});
     const std::int64_t completions =
-        get_int(*job, {"spec", "completions"}, get_int(*job, {"spec", "parallelism"}, 1));
+        queue ? std::max<std::int64_t>(get_int(*job, {"spec", "parallelism"}, 1), 1)
+              : get_int(*job, {"spec", "completions"});
     const std::int64_t limit = get_int(*job, {"spec", "backoffLimit"}, 6);
     const bool on_failure = get_string(*job, {"spec", "template", "spec", "restartPolicy"}) == "OnFailure";
     const std::int64_t deadline = get_int(*job, {"spec", "activeDeadlineSeconds"});
@@ -111,22 +116,65 @@ class JobController final : public Controller {
     } else if (expires != Time() && now >= expires) {
       finish(*job, facts, "Failed", "DeadlineExceeded", "Job was active longer than specified deadline",
              gather);
-    } else if (facts.succeeded >= completions) {
+    } else if (queue ? facts.succeeded > 0 && facts.active == 0 : facts.succeeded >= completions) {
       finish(*job, facts, "Complete", "CompletionsReached", "Reached expected number of succeeded pods",
              gather);
     } else {
       if (expires != Time()) queue_.add_after(key, expires - now);
-      const std::int64_t created =
-          get_bool(*job, {"spec", "suspend"}) ? 0 : top_up(key, *job, facts, completions, gather);
-      write_status(*job, facts, created, JsonArray(get_array(*job, {"status", "conditions"})), {}, gather);
+      const bool held = get_bool(*job, {"spec", "suspend"});
+      JobFacts after = facts;
+      std::int64_t created = 0;
+      if (held) {
+        hold(*job, after, gather);
+      } else {
+        created = top_up(key, *job, facts, completions, gather);
+      }
+      write_status(*job, after, created, suspension(*job, held), {}, gather);
     }
     gather.close();
+  }
+
+  // A job that is suspended has no pods.
+  void hold(const Json& job, JobFacts& facts, Gather& gather) {
+    for (const OwnedPod& entry : facts.running) {
+      if (!entry.expected) context_.pod_control.remove(job, *entry.pod, gather.step());
+    }
+    facts.active = 0;
+    facts.ready = 0;
+  }
+
+  // The conditions with the one that tells whether the job is held, once it has been.
+  JsonArray suspension(const Json& job, bool held) {
+    const Json* before = kube::condition(job, "Suspended");
+    if (before == nullptr ? !held : (get_string(*before, {"status"}) == "True") == held)
+      return JsonArray(get_array(job, {"status", "conditions"}));
+    JsonArray conditions;
+    for (const Json& one : get_array(job, {"status", "conditions"}))
+      if (get_string(one, {"type"}) != "Suspended") conditions.push_back(one);
+    const std::string now = format_time(context_.loop.now());
+    conditions.push_back(JsonObject{{"type", "Suspended"},
+                                    {"status", held ? "True" : "False"},
+                                    {"lastProbeTime", now},
+                                    {"lastTransitionTime", now},
+                                    {"reason", held ? "JobSuspended" : "JobResumed"},
+                                    {"message", held ? "Job suspended" : "Job resumed"}});
+    recorder_.event(job, "Normal", held ? "Suspended" : "Resumed", held ? "Job suspended" : "Job resumed");
+    return conditions;
+  }
+
+  // A job's time begins anew when it goes on.
+  bool begins(const Json& job) const {
+    if (get_bool(job, {"spec", "suspend"})) return false;
+    return get_string(job, {"status", "startTime"}).empty() || has_condition(job, "Suspended");
   }
 
   std::int64_t top_up(const std::string& key, const Json& job, const JobFacts& facts,
                       std::int64_t completions, Gather& gather) {
     const std::int64_t parallel = get_int(job, {"spec", "parallelism"}, 1);
-    const std::int64_t wanted = std::min(parallel, completions - facts.succeeded) - facts.active;
+    const bool queue = !has(job, {"spec", "completions"});
+    if (queue && facts.succeeded > 0) return 0;  // those that run finish
+    const std::int64_t wanted =
+        (queue ? parallel : std::min(parallel, completions - facts.succeeded)) - facts.active;
     if (wanted < 0) {
       for (std::int64_t i = 0; i < -wanted && i < std::ssize(facts.running); ++i) {
         if (!facts.running[i].expected)
@@ -192,7 +240,9 @@ class JobController final : public Controller {
     status["ready"] = facts.ready;
     status["succeeded"] = omitted_at_zero(facts.succeeded);
     status["failed"] = omitted_at_zero(facts.failed);
-    if (get_string(job, {"status", "startTime"}).empty() && !get_bool(job, {"spec", "suspend"})) {
+    status["terminating"] = facts.terminating;
+    status["uncountedTerminatedPods"] = JsonObject();
+    if (begins(job)) {
       status["startTime"] = format_time(context_.loop.now());
     }
     if (!completed.empty()) status["completionTime"] = completed;
