@@ -12,6 +12,8 @@ namespace {
 constexpr const char* kFleet =
     "nodes: [{name: gpu, gpus: {model: L4, count: 2}, driver: preinstalled, driverVersion: 580.95.05}]\n";
 
+constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION;
+
 class demo_data : public testing::Test {  // NOLINT(readability-identifier-naming): the suite's name
  protected:
   std::vector<std::string> arguments(const std::string& data) {
@@ -47,9 +49,8 @@ TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
     KeptDemo demo(arguments("data"));
     ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
     EXPECT_EQ(demo.kubectl({"create", "configmap", "mine", "--from-literal=a=b"}).code, 0);
-    const ExitState made =
-        demo.kubectl({"run", "sleeper", "--image=ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION,
-                      "--command", "--", "sleep", "3600"});
+    const ExitState made = demo.kubectl(
+        {"run", "sleeper", "--image=" + std::string(kImage), "--command", "--", "sleep", "3600"});
     EXPECT_EQ(made.code, 0) << made.err;
     const ExitState edited = demo.kubectl({"patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
                                            R"({"spec":{"nodeStatusExporter":{"enabled":true}}})"});

@@ -315,7 +315,7 @@ void FleetSupervisor::api_is_there() {
 
 void FleetSupervisor::reap() {
   int status = 0;
-  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
     for (auto& service : services_) {
       if (service->pid() == pid) service->ended(status);
     }
