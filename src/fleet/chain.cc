@@ -294,7 +294,8 @@ std::string camel_case(std::string_view text) {
 }
 
 // The stages of a node whose GPUs containers use.
-void container_stages(NodeChain& chain, const Json& node, const Objects& pods) {
+void container_stages(NodeChain& chain, const Json& node, const Objects& pods,
+                      const std::set<std::string>& off) {
   const Json* validator = pod_of(pods, kValidator);
   const Json* driver = driver_pod(pods);
   const Json* toolkit = pod_of(pods, "nvidia-container-toolkit-daemonset");
@@ -305,14 +306,17 @@ void container_stages(NodeChain& chain, const Json& node, const Objects& pods) {
   chain.stages.push_back(validated("cuda", "cuda-validation", validator, nullptr));
   chain.stages.push_back(advertised(node, chain.allocatable, validator, plugin));
   if (plugin && pod_ready(*plugin)) chain.plugin_pod = kube::name_of(*plugin);
-  chain.stages.push_back(operand("labels", pod_of(pods, "gpu-feature-discovery"),
-                                 deploy_label(node, "gpu-feature-discovery") == "true" && validator));
+  const auto wanted = [&](const char* stage, std::string_view label) {
+    return deploy_label(node, label) == "true" && validator && !off.contains(stage);
+  };
+  chain.stages.push_back(
+      operand("labels", pod_of(pods, "gpu-feature-discovery"), wanted("labels", "gpu-feature-discovery")));
   if (chain.stages.back().state == StageState::kDone && kube::label(node, "nvidia.com/gpu.product").empty()) {
     chain.stages.back().state = StageState::kWorking;
     chain.stages.back().detail = "the node has no label nvidia.com/gpu.product yet";
   }
-  chain.stages.push_back(operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"),
-                                 deploy_label(node, "dcgm-exporter") == "true" && validator));
+  chain.stages.push_back(
+      operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"), wanted("telemetry", "dcgm-exporter")));
 }
 
 }  // namespace
@@ -381,7 +385,17 @@ std::string not_allocatable(const Json& node) {
   return no_resource(node);
 }
 
-NodeChain chain_of(const Json& node, const Objects& pods) {
+std::set<std::string> switched_off(const Objects& policies) {
+  std::set<std::string> out;
+  for (const auto& policy : policies) {
+    if (get_string(*policy, {"status", "state"}) == "ignored") continue;
+    if (!get_bool(*policy, {"spec", "gfd", "enabled"}, true)) out.emplace("labels");
+    if (!get_bool(*policy, {"spec", "dcgmExporter", "enabled"}, true)) out.emplace("telemetry");
+  }
+  return out;
+}
+
+NodeChain chain_of(const Json& node, const Objects& pods, const std::set<std::string>& off) {
   NodeChain chain;
   chain.name = kube::name_of(node);
   chain.gpu = has_gpu(node);
@@ -397,7 +411,7 @@ NodeChain chain_of(const Json& node, const Objects& pods) {
   const auto wanted = deploy_label(node, "operator-validator");
   if (pod_of(pods, kValidator) || chain.stages.back().state != StageState::kDone ||
       (!wanted.empty() && wanted != "false")) {
-    container_stages(chain, node, pods);
+    container_stages(chain, node, pods, off);
   } else {
     // No containers get GPUs here: virtual machines do, or nobody.
     for (const char* name : kColumns) {
@@ -457,7 +471,8 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
   }
   std::map<std::string_view, Objects> by_node;
   for (const auto& pod : pods) by_node[get_string(*pod, {"spec", "nodeName"})].push_back(pod);
-  for (const auto& node : nodes) chain.nodes.push_back(chain_of(*node, by_node[kube::name_of(*node)]));
+  const std::set<std::string> off = switched_off(policies);
+  for (const auto& node : nodes) chain.nodes.push_back(chain_of(*node, by_node[kube::name_of(*node)], off));
   std::sort(chain.nodes.begin(), chain.nodes.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   return chain;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,8 +84,11 @@ using Objects = std::vector<std::shared_ptr<const Json>>;
 // need not.
 std::string not_allocatable(const Json& node);
 
-// `pods`: those of the operator's namespace on this node.
-NodeChain chain_of(const Json& node, const Objects& pods);
+// Stages of operands that the policies in force switch off: labels (gfd), telemetry (dcgmExporter).
+std::set<std::string> switched_off(const Objects& policies);
+
+// `pods`: those of the operator's namespace on this node. `off`: stages that are not waited for.
+NodeChain chain_of(const Json& node, const Objects& pods, const std::set<std::string>& off = {});
 
 struct ClusterChain {
   std::string policy;          // name, "" when there is none

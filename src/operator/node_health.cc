@@ -65,7 +65,9 @@ Json health_patch(const HealthChange& change, Time now) {
 }
 
 fleet::NodeChain NodeHealth::chain(const Json& node) const {
-  return fleet::chain_of(node, cache_.pods_on(kube::name_of(node)));
+  fleet::Objects policies;
+  cache_.of(kube::kClusterPolicies).for_each([&policies](const auto& policy) { policies.push_back(policy); });
+  return fleet::chain_of(node, cache_.pods_on(kube::name_of(node)), fleet::switched_off(policies));
 }
 
 // `told`: the condition says so, or is about to.

@@ -52,8 +52,9 @@ TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
     const ExitState made = demo.kubectl(
         {"run", "sleeper", "--image=" + std::string(kImage), "--command", "--", "sleep", "3600"});
     EXPECT_EQ(made.code, 0) << made.err;
-    const ExitState edited = demo.kubectl({"patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
-                                           R"({"spec":{"nodeStatusExporter":{"enabled":true}}})"});
+    const ExitState edited =
+        demo.kubectl({"patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
+                      R"({"spec":{"nodeStatusExporter":{"enabled":true},"gfd":{"enabled":false}}})"});
     EXPECT_EQ(edited.code, 0) << edited.err;
     EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "wait", "--for=create",
                             "daemonset/nvidia-node-status-exporter", "--timeout=20s"})
@@ -83,6 +84,8 @@ TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
                 .out,
             "true");
   EXPECT_EQ(who(demo), before);
+  EXPECT_FALSE(contains(demo.demo.out, "labels: ")) << "what is switched off is not waited for\n"
+                                                    << demo.demo.out;
   EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "get", "daemonset/nvidia-node-status-exporter"}).code, 0);
 }
 

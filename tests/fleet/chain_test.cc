@@ -145,6 +145,24 @@ TEST(fleet, operands_that_the_policy_leaves_out_are_off) {
   EXPECT_TRUE(chain.ready);
 }
 
+TEST(fleet, operands_that_the_policy_switches_off_are_not_waited_for) {
+  const auto policy = [](const std::string& state, const std::string& spec) {
+    return std::make_shared<const Json>(*parse_json(R"({"metadata":{"name":"p"},"status":{"state":")" +
+                                                    state + R"("},"spec":)" + spec + "}"));
+  };
+  const Objects policies{policy("ready", R"({"gfd":{"enabled":false},"dcgmExporter":{"enabled":true}})"),
+                         policy("ignored", R"({"dcgmExporter":{"enabled":false}})")};
+  const auto off = switched_off(policies);
+  EXPECT_EQ(off, std::set<std::string>{"labels"});
+  const auto validator = pod("nvidia-operator-validator", kReady);
+  auto chain = chain_of(node(kGpuLabels, R"({"nvidia.com/gpu":"1"})"), {validator}, off);
+  EXPECT_EQ(state_of(chain, "labels"), StageState::kOff);
+  EXPECT_EQ(state_of(chain, "telemetry"), StageState::kWorking);
+  chain = chain_of(node(kGpuLabels, R"({"nvidia.com/gpu":"1"})"),
+                   {validator, pod("nvidia-dcgm-exporter", kReady)}, off);
+  EXPECT_TRUE(chain.ready);
+}
+
 TEST(fleet, cluster_is_ready_with_its_policy_and_every_gpu_node) {
   const auto policy = std::make_shared<const Json>(*parse_json(
       R"({"metadata":{"name":"p"},"status":{"state":"notReady","conditions":[{"type":"Error","status":"True","message":"why"}]}})"));
