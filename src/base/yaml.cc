@@ -1,5 +1,7 @@
 #include "base/yaml.h"
 
+#include "base/yaml_api.h"
+
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -89,24 +91,27 @@ std::optional<Json> plain_float(std::string_view text) {
 
 Json plain_scalar(const std::string& text) {
   if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return nullptr;
-  if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"})) return true;
-  if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"}))
-    return false;
+  if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) return true;
+  if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) return false;
   if (auto value = plain_integer(text)) return *value;
   if (auto value = plain_float(text)) return *value;
-  // Digits may be parted for the reader: 1_000.
-  const bool number =
-      !text.empty() && std::string_view("0123456789+-.").find(text[0]) != std::string_view::npos;
-  if (number && text.find('_') != std::string::npos) {
-    const std::string digits = replace_all(text, "_", "");
-    if (auto value = plain_integer(digits)) return *value;
-    if (auto value = plain_float(digits)) return *value;
-  }
   return Json(text);
+}
+
+// What plain_scalar() leaves alone for people's sake, and an API server's reader does not: single letters,
+// and digits that are parted (1_000).
+Json strict_scalar(const std::string& text) {
+  if (is_one_of(text, {"y", "Y"})) return true;
+  if (is_one_of(text, {"n", "N"})) return false;
+  const bool parted = !text.empty() && text.find('_') != std::string::npos &&
+                      std::string_view("0123456789+-.").find(text[0]) != std::string_view::npos;
+  Json number = parted ? plain_scalar(replace_all(text, "_", "")) : Json(nullptr);
+  return number.is_number() ? number : plain_scalar(text);
 }
 
 struct Converter {
   YamlDocument& document;
+  bool strict = false;  // see yaml_api.h
   std::size_t nodes = 0;
   std::size_t path_bytes = 0;
 
@@ -139,7 +144,8 @@ struct Converter {
   }
 
   // Keys of JSON are text; what YAML takes for something else is written as JSON would.
-  static std::string key_text(const YAML::Node& node) {
+  std::string key_text(const YAML::Node& node) const {
+    if (!strict) return node.Scalar();
     const Json value = scalar(node);
     if (value.is_string() || value.is_null()) return node.Scalar();
     if (!value.is_double()) return boost::json::serialize(value);
@@ -148,11 +154,12 @@ struct Converter {
     return {text, end.ptr};
   }
 
-  static Json scalar(const YAML::Node& node) {
+  Json scalar(const YAML::Node& node) const {
     const std::string& tag = node.Tag();
-    if (tag == "tag:yaml.org,2002:binary") return Json(base64_decode(node.Scalar()).value_or(node.Scalar()));
+    if (strict && tag == "tag:yaml.org,2002:binary")
+      return Json(base64_decode(node.Scalar()).value_or(node.Scalar()));
     if (tag == "!" || tag == "tag:yaml.org,2002:str") return Json(node.Scalar());  // quoted or block text
-    return plain_scalar(node.Scalar());
+    return strict ? strict_scalar(node.Scalar()) : plain_scalar(node.Scalar());
   }
 
   Result<Json> map(const YAML::Node& node, const std::string& path, std::size_t depth) {
@@ -191,14 +198,26 @@ struct Converter {
 
 void emit(std::string& out, const Json& value, int indent, bool in_list);
 
+// As uids are: 8-4-4-4-12.
+bool is_uuid(std::string_view text) {
+  if (text.size() != 36) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+    if (dash ? text[i] != '-' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return false;
+  }
+  return true;
+}
+
 bool plain_is_safe(std::string_view text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ') return false;
-  if (!plain_scalar(std::string(text)).is_string() || is_one_of(text, {"=", "<<"})) return false;
-  // What is no number to others either.
-  if (is_one_of(text, {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"})) return false;
+  if (text == ".") return true;
+  if (!plain_scalar(std::string(text)).is_string() || is_one_of(text, {"y", "Y", "n", "N", "=", "<<"}))
+    return false;
   // A date would come back as a time under YAML 1.1.
-  if (text.size() >= 8 && text[4] == '-' && text.find_first_not_of("0123456789") == 4) return false;
-  if (std::string_view("-?:,[]{}#&*!|>'\"%@`+").find(text[0]) != std::string_view::npos) return false;
+  if (text.size() >= 8 && text[0] >= '0' && text[0] <= '9' && text.find('-') != std::string_view::npos &&
+      !is_uuid(text))
+    return false;
+  if (std::string_view("-?:,[]{}#&*!|>'\"%@`.+").find(text[0]) != std::string_view::npos) return false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c < ' ' || c == 0x7f) return false;
@@ -331,7 +350,7 @@ int YamlDocument::line_of(std::string_view path) const {
   return root == lines.end() ? 1 : root->second;
 }
 
-Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_view file) {
+static Result<std::vector<YamlDocument>> parse(std::string_view text, std::string_view file, bool strict) {
   const std::string doing = "read '" + std::string(file) + "'";
   std::vector<YamlDocument> documents;
   try {
@@ -339,7 +358,7 @@ Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_
     StandstillCheck::run(copy);
     for (const YAML::Node& node : YAML::LoadAll(copy)) {
       YamlDocument document;
-      Converter converter{document};
+      Converter converter{document, strict};
       document.value = TRY_IN(converter.convert(node, "", 0), doing);
       if (!document.value.is_null()) documents.push_back(std::move(document));
     }
@@ -350,6 +369,13 @@ Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_
     return fail(Code::kInvalid, doing + ": " + error.what());
   }
   return documents;
+}
+
+Result<std::vector<YamlDocument>> parse_yaml(std::string_view text, std::string_view file) {
+  return parse(text, file, false);
+}
+Result<std::vector<YamlDocument>> parse_api_yaml(std::string_view text, std::string_view file) {
+  return parse(text, file, true);
 }
 
 Result<YamlDocument> parse_yaml_one(std::string_view text, std::string_view file) {

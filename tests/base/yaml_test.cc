@@ -1,4 +1,5 @@
 #include "base/yaml.h"
+#include "base/yaml_api.h"
 
 #include <gtest/gtest.h>
 
@@ -38,6 +39,18 @@ TEST(base, yaml_merge_keys_and_aliases) {
   const auto document = parse_yaml_one("x: &x {a: 1, b: 2}\nz:\n  <<: *x\n  b: 3\n", "f");
   ASSERT_TRUE(document) << document.error().text();
   EXPECT_EQ(to_text(*find(document->value, {"z"})), R"({"b":3,"a":1})");
+}
+
+TEST(base, yaml_of_an_api_body_is_read_to_the_letter) {
+  const std::string text = "on: 1\ny: y\n010: 1_000\n1.50: a\n'no': !!binary aGk=\n";
+  const auto strict = parse_api_yaml(text, "f");
+  ASSERT_TRUE(strict) << strict.error().text();
+  EXPECT_EQ(to_text(strict->front().value), R"({"true":true,"8":1000,"1.5":"a","no":"hi"})");
+  EXPECT_EQ(strict->front().duplicate_keys, std::vector<std::string>{"true"});
+  const auto plain = parse_yaml_one(text, "f");
+  ASSERT_TRUE(plain) << plain.error().text();
+  EXPECT_EQ(to_text(*find(plain->value, {"y"})), R"("y")");
+  EXPECT_TRUE(has(plain->value, {"on"}));
 }
 
 TEST(base, yaml_alias_bombs_are_refused) {

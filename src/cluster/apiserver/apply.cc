@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "base/text.h"
-#include "base/yaml.h"
+#include "base/yaml_api.h"
 #include "cluster/apiserver/crd.h"
 #include "cluster/apiserver/fields.h"
 #include "cluster/apiserver/server.h"
@@ -49,6 +49,7 @@ Json managed_fields(const std::vector<Owner>& owners) {
   JsonArray list;
   // Who applies comes first, then whoever wrote first.
   std::vector<const Owner*> sorted;
+  sorted.reserve(owners.size());
   for (const Owner& owner : owners) sorted.push_back(&owner);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Owner* a, const Owner* b) {
     return std::tie(a->operation, a->time, a->manager, a->api_version, a->subresource) <
@@ -170,7 +171,7 @@ Refusal no_typed_object(const ResourceType& type, const Json& raw, const std::ve
 
 Answer<Applied> applied_body(Server& server, Call& call) {
   const ResourceType& type = *call.type;
-  Result<std::vector<YamlDocument>> documents = parse_yaml(call.http.body, "body");
+  Result<std::vector<YamlDocument>> documents = parse_api_yaml(call.http.body, "body");
   if (!documents) return bad_request("error decoding YAML: " + documents.error().text());
   if (documents->empty()) documents->push_back({.value = JsonObject()});
   YamlDocument* document = documents->data();

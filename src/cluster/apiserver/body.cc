@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "base/yaml.h"
+#include "base/yaml_api.h"
 #include "cluster/apiserver/crd.h"
 #include "cluster/apiserver/json_faults.h"
 #include "cluster/apiserver/server.h"
@@ -82,7 +82,7 @@ std::vector<std::string> yaml_faults(const YamlDocument& document, std::string_v
 namespace {
 
 Answer<Json> yaml_value(Call& call, const ResourceType& type) {
-  Result<std::vector<YamlDocument>> documents = parse_yaml(call.http.body, "body");
+  Result<std::vector<YamlDocument>> documents = parse_api_yaml(call.http.body, "body");
   if (!documents) return unrecognized(type, "yaml: " + documents.error().text(), call.http.body);
   if (documents->empty()) return unreadable(type, "unexpected end of JSON input", call.http.body);
   // The first one counts, whatever follows it.

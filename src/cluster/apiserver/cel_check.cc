@@ -194,7 +194,7 @@ class Checker {
   }
 
   CelType index(const CelNode& node) {
-    const CelType target = of(*node.parts[0]);
+    CelType target = of(*node.parts[0]);
     const CelType key = of(*node.parts[1]);
     if (is_open(target)) return target;
     if (target.kind == Kind::kList && is_a(key, Kind::kInt)) return *target.of;
@@ -208,6 +208,7 @@ class Checker {
       return simple(Kind::kBool);
     }
     std::vector<CelType> types;
+    types.reserve(node.parts.size());
     for (const CelNodePtr& part : node.parts) types.push_back(of(*part));
     struct Known {
       std::string_view name;
@@ -240,6 +241,7 @@ class Checker {
 
   CelType method(const CelNode& node) {
     std::vector<CelType> types;
+    types.reserve(node.parts.size());
     for (const CelNodePtr& part : node.parts) types.push_back(of(*part));
     struct Known {
       std::string_view name;

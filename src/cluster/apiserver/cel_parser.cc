@@ -22,7 +22,7 @@ struct Token {
 Result<std::vector<Token>> tokens_of(std::string_view text) {
   std::vector<Token> all;
   std::size_t i = 0;
-  auto fault = [&](std::string why) {
+  auto fault = [&](const std::string& why) {
     return fail(Code::kInvalid, cel_fault(text, i, "Syntax error: " + why));
   };
   while (i < text.size()) {
