@@ -17,6 +17,7 @@
 #include "sim/state/mig.h"
 #include "sim/state/telemetry.h"
 #include "sim/tree_files.h"
+#include "sim/vgpu_tree.h"
 
 namespace gpuop::sim {
 
@@ -366,7 +367,9 @@ Result<> unbind_gpu_driver(const fs::path& root) {
     }
   }
   TRY(drop(driver));
-  return drop(root / "proc/driver");
+  TRY(drop_vgpus(root));
+  for (const char* name : {"nvidia", "nvidia-caps"}) TRY(drop(root / "proc/driver" / name));
+  return {};
 }
 
 }  // namespace gpuop::sim

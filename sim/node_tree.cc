@@ -235,6 +235,8 @@ Result<> put_dmi(const fs::path& root, const NodeHardware& hw, const GpuProfile*
 
 Result<> put_proc(const fs::path& root, const NodeHardware& hw) {
   fs::path proc = root / "proc";
+  // Always there, whatever drivers there are: it is bound where the node's /proc/driver shows.
+  TRY(make_dirs(proc / "driver"));
   TRY(put(proc / "sys/kernel/osrelease", hw.kernel_release + "\n"));
   TRY(put(proc / "sys/kernel/ostype", "Linux\n"));
   TRY(put(proc / "version", "Linux version " + hw.kernel_release +
@@ -278,7 +280,11 @@ Result<State> initial_state(const NodeHardware& hw, const GpuProfile* profile) {
   state.boot_us = now_us();
   state.gpu_count = static_cast<std::uint32_t>(profile ? hw.count : 0);
   if (profile) {
-    state.vgpu_host = hw.vgpu_host && !profile->vgpu_types.empty();
+    if (hw.vgpu_host && profile->vgpu_types.empty()) {
+      return fail(Code::kInvalid,
+                  "build node tree: a vGPU host of '" + profile->model + "': this model has no vGPU types");
+    }
+    state.vgpu_host = hw.vgpu_host ? 1 : 0;
     state.vgpu_type_count = static_cast<std::uint32_t>(profile->vgpu_types.size());
     std::copy(profile->vgpu_types.begin(), profile->vgpu_types.end(), state.vgpu_types);
   }
@@ -294,7 +300,8 @@ Result<State> initial_state(const NodeHardware& hw, const GpuProfile* profile) {
 
 // Whether `kept` is of the same boards; their UUIDs follow from model, seed and place.
 bool same_hardware(const State& kept, const State& wanted) {
-  if (kept.gpu_count != wanted.gpu_count || kept.seed != wanted.seed) return false;
+  if (kept.gpu_count != wanted.gpu_count || kept.seed != wanted.seed || kept.vgpu_host != wanted.vgpu_host)
+    return false;
   for (std::uint32_t g = 0; g < kept.gpu_count; ++g) {
     const Board &a = kept.gpus[g].board, &b = wanted.gpus[g].board;
     if (std::strcmp(a.uuid, b.uuid) != 0 || a.memory_bytes != b.memory_bytes || a.bus != b.bus ||

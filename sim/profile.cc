@@ -381,6 +381,18 @@ Result<std::vector<std::string>> profile_models(const fs::path& dir) {
   return models;
 }
 
+Result<std::vector<std::string>> vgpu_models(const fs::path& dir) {
+  std::vector<std::string> models;
+  for (const auto& name : TRY_IN(list_dir(dir), "list GPU profiles")) {
+    if (!name.ends_with(".yaml")) continue;
+    GpuProfile p = TRY(parse_profile(TRY(read_file(dir / name)), (dir / name).string()));
+    if (p.vgpu_types.empty()) continue;
+    models.push_back(p.model);
+    models.insert(models.end(), p.aliases.begin(), p.aliases.end());
+  }
+  return models;
+}
+
 Result<GpuProfile> load_profile(const fs::path& dir, std::string_view name) {
   std::vector<std::string> names;
   std::string wanted = to_lower(name);

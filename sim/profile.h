@@ -36,6 +36,8 @@ Result<GpuProfile> parse_profile(std::string_view text, std::string_view file);
 Result<GpuProfile> load_profile(const fs::path& dir, std::string_view name);
 // Models of all profiles in `dir`, sorted.
 Result<std::vector<std::string>> profile_models(const fs::path& dir);
+// Those whose boards can be shared out to virtual machines, with their aliases.
+Result<std::vector<std::string>> vgpu_models(const fs::path& dir);
 
 // A rack's NVLink fabric. Boards of racks with the same seed are one cluster, whatever node they are in.
 struct Rack {

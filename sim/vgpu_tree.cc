@@ -228,18 +228,33 @@ bool is_uuid(const std::string& word) {
   return true;
 }
 
+// A mediated device is a group of its own; the lowest number that is free.
+Result<> put_mediated_group(const Host& h, const fs::path& device, const fs::path& link) {
+  const fs::path groups = h.root / "sys/kernel/iommu_groups";
+  int number = 0;
+  while (file_exists(groups / std::to_string(number))) ++number;
+  const std::string name = std::to_string(number);
+  TRY(put(groups / name / "type", "DMA-FQ\n"));
+  TRY(put_link(fs::path("../../../..") / link, groups / name / "devices" / device.filename()));
+  return put_link(fs::path("../../../../kernel/iommu_groups") / name, device / "iommu_group");
+}
+
 Result<> make_mediated(const Host& h, const Function& f, const VgpuType& t, const std::string& uuid) {
   fs::path dir = f.dir / uuid;
   TRY(put(dir / "remove", "", 0200));
   TRY(put_link(text("../mdev_supported_types/nvidia-%u", t.id), dir / "mdev_type"));
   const Board& b = h.gpu->board;
-  TRY(put_link(fs::path(text("../../../devices/pci%04x:%02x", b.domain, b.bus & 0xF0)) / f.address / uuid,
-               mdev_devices(h) / uuid));
+  const fs::path from_sys = fs::path(text("devices/pci%04x:%02x", b.domain, b.bus & 0xF0)) / f.address / uuid;
+  TRY(put_link(fs::path("../../..") / from_sys, mdev_devices(h) / uuid));
+  TRY(put_mediated_group(h, dir, from_sys));
   return put_link(fs::path("../../..") / uuid,
                   f.dir / "mdev_supported_types" / text("nvidia-%u", t.id) / "devices" / uuid);
 }
 
 Result<> remove_mediated(const Host& h, const Function& f, const std::string& uuid, std::uint32_t type) {
+  std::error_code why;
+  const fs::path group = fs::read_symlink(f.dir / uuid / "iommu_group", why);
+  if (!why) TRY(drop(h.root / "sys/kernel/iommu_groups" / group.filename()));
   TRY(drop(mdev_devices(h) / uuid));
   TRY(drop(f.dir / "mdev_supported_types" / text("nvidia-%u", type) / "devices" / uuid));
   return drop(f.dir / uuid);
@@ -309,6 +324,45 @@ Result<> put_vgpus(const fs::path& root, const State& state) {
     TRY(renew(h, state));
   }
   return {};
+}
+
+Result<> drop_vgpus(const fs::path& root) {
+  for (const std::string& parent : names_in(root / "sys/class/mdev_bus")) {
+    std::error_code why;
+    // Virtual functions are gone already, with all that was in them.
+    const fs::path dir = fs::canonical(root / "sys/class/mdev_bus" / parent, why);
+    if (why) continue;
+    for (const auto& [uuid, type] : mediated_on({parent, dir})) TRY(drop(dir / uuid));
+    TRY(drop(dir / "mdev_supported_types"));
+  }
+  TRY(drop(root / "sys/class/mdev_bus"));
+  return drop(root / "sys/bus/mdev");
+}
+
+Result<std::vector<fs::path>> vgpu_folders(const fs::path& root, const State& state) {
+  std::vector<fs::path> out;
+  auto add = [&](const fs::path& dir) {
+    std::error_code why;
+    if (fs::is_directory(dir, why)) out.push_back(dir);
+  };
+  for (std::uint32_t g = 0; state.vgpu_host && g < state.gpu_count; ++g) {
+    const Host h = TRY(host_of(root, state.gpus[g]));
+    for (const Function& f : h.parents) {
+      add(f.dir / "nvidia");
+      for (const std::string& type : names_in(f.dir / "mdev_supported_types"))
+        add(f.dir / "mdev_supported_types" / type);
+      for (const auto& [uuid, type] : mediated_on(f)) add(f.dir / uuid);
+    }
+    const fs::path mig =
+        root / "proc/driver/nvidia/capabilities" / ("gpu" + std::to_string(h.gpu->board.minor)) / "mig";
+    add(mig.parent_path());
+    add(mig);
+  }
+  return out;
+}
+
+bool is_vgpu_request(std::string_view name) {
+  return name == "create" || name == "remove" || name == "current_vgpu_type";
 }
 
 Result<bool> settle_vgpus(const fs::path& root, const State& state, std::vector<std::string>* refused) {

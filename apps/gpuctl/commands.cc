@@ -14,6 +14,7 @@ std::span<const GpuctlCommand> gpuctl_commands() {
       {"sim-node-runtime", "", sim_node_runtime_main},
       {"sim-node-kubelet", "", sim_node_kubelet_main},
       {"sim-node-systemctl", "", sim_node_systemctl_main},
+      {"sim-node-vgpus", "", sim_node_vgpus_main},
   };
   return kTable;
 }

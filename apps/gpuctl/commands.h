@@ -33,5 +33,6 @@ int sim_control_plane_main(int argc, char** argv);
 int sim_node_runtime_main(int argc, char** argv);
 int sim_node_kubelet_main(int argc, char** argv);
 int sim_node_systemctl_main(int argc, char** argv);
+int sim_node_vgpus_main(int argc, char** argv);
 
 }  // namespace gpuop

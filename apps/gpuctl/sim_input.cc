@@ -74,7 +74,9 @@ Result<SimInput> read_sim_input(const std::string& fleet, const std::string& pol
   SimInput input;
   const fs::path fleet_file = fleet.empty() ? data / "fleets/demo.yaml" : fs::path(fleet);
   const auto models = TRY(sim::profile_models(data / "profiles"));
-  input.fleet = TRY(cluster::parse_fleet(TRY(read_file(fleet_file)), fleet_file.string(), models));
+  const auto vgpu_models = TRY(sim::vgpu_models(data / "profiles"));
+  input.fleet =
+      TRY(cluster::parse_fleet(TRY(read_file(fleet_file)), fleet_file.string(), models, vgpu_models));
   for (const char* part : {"deploy/chart/crds", "deploy/manifests"}) {
     for (auto& object : TRY(gpuop::fleet::load_manifests(data / part)))
       input.objects.push_back(std::move(object));

@@ -23,6 +23,7 @@
 #include "cluster/runtime/runtime_server.h"
 #include "commands.h"
 #include "kube/config.h"
+#include "sim/vgpu_watch.h"
 
 namespace gpuop {
 namespace {
@@ -106,6 +107,14 @@ Result<> serve_kubelet(const std::string& kubeconfig, int api_port) {
   return {};
 }
 
+Result<> serve_vgpus() {
+  Loop loop;
+  auto watch = TRY(sim::VgpuWatch::create(loop, kNodeKernelRoot));
+  auto signals = on_signals(loop, {SIGTERM, SIGINT}, [&](int) { loop.stop(); });
+  loop.run();
+  return {};
+}
+
 // Who listens on a socket.
 Result<pid_t> peer_pid(const fs::path& path) {
   const std::string doing = "ask who listens on '" + path.string() + "'";
@@ -185,6 +194,15 @@ int sim_node_runtime_main(int argc, char** argv) {
   if (auto code = parse_command_line(app, argc, argv)) return *code;
   log::setup("runtime");
   return end(serve_runtime(node), "runtime");
+}
+
+int sim_node_vgpus_main(int argc, char** argv) {
+  CLI::App app("The vGPU manager's part of a simulated node's kernel; started by its supervisor.");
+  std::string node;
+  app.add_option("--node", node)->required();
+  if (auto code = parse_command_line(app, argc, argv)) return *code;
+  log::setup("vgpus");
+  return end(serve_vgpus(), "vGPUs");
 }
 
 int sim_node_systemctl_main(int argc, char** argv) {

@@ -98,9 +98,30 @@ TEST(cluster_fleet, wrong_values_are_refused) {
   EXPECT_NE(error("- a").find("must be a map"), std::string::npos);
 }
 
+TEST(cluster_fleet, vgpu_hosts_are_boards_that_can_be_shared_out) {
+  auto with = [](std::string_view node) {
+    auto fleet = parse_fleet(std::string("nodes:\n  - name: a\n    ") + std::string(node), "f.yaml",
+                             {"L4", "L40S", "T4"}, {"L40S", "T4"});
+    return fleet ? fleet->nodes[0].vgpu_host ? "host" : "no host" : fleet.error().text();
+  };
+  EXPECT_EQ(with("gpus: {model: l40s}\n    vgpuHost: true"), "host");
+  EXPECT_EQ(with("gpus: {model: L4}\n    vgpuHost: false"), "no host");
+  EXPECT_EQ(with("gpus: {model: L4}\n    vgpuHost: true"),
+            "read fleet 'f.yaml': line 4: nodes[0].vgpuHost: a board of model 'L4' cannot be shared out; "
+            "those that "
+            "can are L40S, T4");
+  EXPECT_EQ(with("vgpuHost: true"),
+            "read fleet 'f.yaml': line 3: nodes[0].vgpuHost: is for nodes with GPUs: give 'gpus'");
+  EXPECT_EQ(with("vgpuHost: maybe"), "read fleet 'f.yaml': line 3: nodes[0].vgpuHost: must be true or false");
+  EXPECT_EQ(with("vgpuhost: true"),
+            "read fleet 'f.yaml': line 3: nodes[0].vgpuhost: unknown key (did you mean 'vgpuHost'?)");
+  EXPECT_EQ(with("mode: hollow\n    gpus: {model: T4}\n    vgpuHost: true"),
+            "read fleet 'f.yaml': line 5: nodes[0].vgpuHost: is for nodes with processes");
+}
+
 TEST(cluster_fleet, a_fleet_survives_json) {
   auto fleet = parse_fleet(
-      "nodes: [{name: a, count: 2, gpus: {model: L4, count: 2}, labels: {x: y}, "
+      "nodes: [{name: a, count: 2, gpus: {model: L4, count: 2}, vgpuHost: true, labels: {x: y}, "
       "taints: [{key: k, value: v, effect: NoExecute}]}]",
       "f");
   ASSERT_TRUE(fleet);

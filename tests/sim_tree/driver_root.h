@@ -30,9 +30,10 @@ inline std::string fast_prefix() {
 class DriverRoot {
  public:
   DriverRoot(const std::string& model, int count, std::uint64_t seed = 7,
-             const std::vector<std::string>& hidden = {}) {
+             const std::vector<std::string>& hidden = {}, bool vgpu_host = false) {
     NodeHardware hw;
     hw.model = model;
+    hw.vgpu_host = vgpu_host;
     hw.count = count;
     hw.seed = seed;
     hw.profiles = built_sim() / "profiles";

@@ -41,6 +41,11 @@ Result<> read_os(const Place& place, FleetNode& node) {
   return {};
 }
 
+bool is_among(const std::vector<std::string>& models, const std::string& model) {
+  return models.empty() ||
+         std::ranges::any_of(models, [&](const auto& known) { return to_lower(known) == to_lower(model); });
+}
+
 Result<> read_gpus(const Place& place, FleetNode& node, const std::vector<std::string>& models) {
   if (place.has("gpus")) {
     Place gpus = place.child("gpus", place.at("gpus"));
@@ -48,10 +53,7 @@ Result<> read_gpus(const Place& place, FleetNode& node, const std::vector<std::s
     node.gpu_model = TRY(gpus.text("model", ""));
     node.gpu_count = static_cast<int>(TRY(gpus.number("count", 1, 0, kMostGpus)));
     if (node.gpu_model.empty()) return gpus.wrong("model", "must be given");
-    bool known = models.empty() || std::any_of(models.begin(), models.end(), [&](const std::string& model) {
-                   return to_lower(model) == to_lower(node.gpu_model);
-                 });
-    if (!known) {
+    if (!is_among(models, node.gpu_model)) {
       return gpus.wrong("model", "no such model '" + node.gpu_model + "'; known are " + join(models, ", ") +
                                      did_you_mean(node.gpu_model, models));
     }
@@ -78,6 +80,19 @@ Result<> read_gpus(const Place& place, FleetNode& node, const std::vector<std::s
                        "is that of a preinstalled driver; a driver container's is in the policy");
   }
   return {};
+}
+
+Result<> read_vgpu_host(const Place& place, FleetNode& node, const std::vector<std::string>& models) {
+  if (!place.has("vgpuHost")) return {};
+  const Json& value = place.at("vgpuHost");
+  if (!value.is_bool()) return place.wrong("vgpuHost", "must be true or false");
+  node.vgpu_host = value.get_bool();
+  if (!node.vgpu_host) return {};
+  if (node.hollow) return place.wrong("vgpuHost", "is for nodes with processes");
+  if (node.gpu_count == 0) return place.wrong("vgpuHost", "is for nodes with GPUs: give 'gpus'");
+  if (is_among(models, node.gpu_model)) return {};
+  return place.wrong("vgpuHost", "a board of model '" + node.gpu_model +
+                                     "' cannot be shared out; those that can are " + join(models, ", "));
 }
 
 Result<> read_labels(const Place& place, FleetNode& node) {
@@ -127,11 +142,16 @@ Result<std::string> read_mode(const Place& place, const std::string& fallback) {
   return place.choice("mode", fallback, {"processes", "hollow", "light"});
 }
 
-Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vector<std::string>& models,
+// Models that there are, and those of them with vGPUs; empty: not checked.
+struct Models {
+  const std::vector<std::string>&all, &vgpu;
+};
+
+Result<std::pair<FleetNode, int>> read_node(const Place& place, const Models& models,
                                             const std::string& fleet_mode) {
   TRY(place.only({"name", "mode", "count", "os", "kernel", "runtime", "runtimeVersion", "criDockerdCdi",
-                  "gpus", "driver", "driverVersion", "instanceType", "numa", "topologyPolicy", "cpus",
-                  "memory", "labels", "taints"}));
+                  "gpus", "vgpuHost", "driver", "driverVersion", "instanceType", "numa", "topologyPolicy",
+                  "cpus", "memory", "labels", "taints"}));
   FleetNode node;
   node.name = TRY(place.text("name", ""));
   if (!is_dns_label(node.name)) {
@@ -150,7 +170,8 @@ Result<std::pair<FleetNode, int>> read_node(const Place& place, const std::vecto
                        "must be a kernel release such as 5.15.0-91-generic; got '" + node.kernel + "'");
   }
   TRY(read_runtime(place, node));
-  TRY(read_gpus(place, node, models));
+  TRY(read_gpus(place, node, models.all));
+  TRY(read_vgpu_host(place, node, models.vgpu));
   node.instance_type = TRY(place.text("instanceType", ""));
   node.numa_nodes = static_cast<int>(TRY(place.number("numa", node.gpu_count > 4 ? 2 : 1, 1, 16)));
   node.topology_policy =
@@ -205,7 +226,8 @@ std::string FleetNode::os_tag() const {
 }
 
 Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
-                          const std::vector<std::string>& models) {
+                          const std::vector<std::string>& models,
+                          const std::vector<std::string>& vgpu_models) {
   YamlDocument document = TRY_IN(parse_yaml_one(text, file), "read fleet");
   Place root(document, "read fleet '" + std::string(file) + "'");
   if (!document.duplicate_keys.empty()) {
@@ -223,7 +245,7 @@ Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
   std::size_t index = 0;
   for (const Json& item : root.at("nodes").get_array()) {
     Place place = root.item("nodes", index++, item);
-    auto [node, count] = TRY(read_node(place, models, mode));
+    auto [node, count] = TRY(read_node(place, {models, vgpu_models}, mode));
     for (int i = 0; i < count; ++i) {
       FleetNode one = node;
       if (count > 1) one.name += "-" + std::to_string(i);
@@ -261,6 +283,7 @@ Json to_json(const Fleet& fleet) {
                                {"criDockerdCdi", node.cri_dockerd_cdi},
                                {"gpuModel", node.gpu_model},
                                {"gpuCount", node.gpu_count},
+                               {"vgpuHost", node.vgpu_host},
                                {"driver", driver_word(node.driver)},
                                {"driverVersion", node.driver_version},
                                {"instanceType", node.instance_type},
@@ -292,6 +315,7 @@ Result<Fleet> fleet_from_json(const Json& json) {
     node.cri_dockerd_cdi = get_bool(item, {"criDockerdCdi"});
     node.gpu_model = text("gpuModel");
     node.gpu_count = static_cast<int>(get_int(item, {"gpuCount"}));
+    node.vgpu_host = get_bool(item, {"vgpuHost"});
     std::string driver = text("driver");
     node.driver = driver == "preinstalled" ? DriverSource::kPreinstalled
                   : driver == "container"  ? DriverSource::kContainer

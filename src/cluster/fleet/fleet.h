@@ -12,15 +12,11 @@
 //       runtime: containerd      # or crio, or docker
 //       runtimeVersion: 2.1.0
 //       gpus: {model: A100-SXM4-80GB, count: 8}
-//       driver: preinstalled     # or container, or none
-//       driverVersion: 580.95.05 # of a preinstalled one
-//       instanceType: p4de.24xlarge
-//       numa: 2
-//       topologyPolicy: best-effort   # of the kubelet; or none, restricted, single-numa-node
-//       cpus: 96
-//       memory: 1152Gi
-//       labels: {zone: a}
-//       taints: [{key: k, value: v, effect: NoSchedule}]
+//       vgpuHost: true           # its driver is the vGPU manager's: boards can be shared out to virtual
+//       machines driver: preinstalled     # or container, or none driverVersion: 580.95.05 # of a
+//       preinstalled one instanceType: p4de.24xlarge numa: 2 topologyPolicy: best-effort   # of the kubelet;
+//       or none, restricted, single-numa-node cpus: 96 memory: 1152Gi labels: {zone: a} taints: [{key: k,
+//       value: v, effect: NoSchedule}]
 #pragma once
 
 #include <cstdint>
@@ -53,6 +49,7 @@ struct FleetNode {
   bool cri_dockerd_cdi = false;  // with Docker: cri-dockerd hands CDI devices on, as it does since late 2025
   std::string gpu_model;         // as a profile names it; empty: no GPU
   int gpu_count = 0;
+  bool vgpu_host = false;  // boards can be shared out to virtual machines
   DriverSource driver = DriverSource::kNone;
   std::string driver_version;
   std::string instance_type;
@@ -79,11 +76,13 @@ struct Fleet {
   bool any_hollow() const;
 };
 
-// `models` are the names that `gpus.model` may have, for the check and its suggestion; empty: not checked.
+// `models` are the names that `gpus.model` may have, for the check and its suggestion, `vgpu_models` those of
+// them that `vgpuHost` may go with; empty: not checked.
 // Errors: "read fleet 'FILE': line 4: nodes[0].gpus.model: no such model 'A10'; known are … (did you mean
 // …?)".
 Result<Fleet> parse_fleet(std::string_view text, std::string_view file,
-                          const std::vector<std::string>& models = {});
+                          const std::vector<std::string>& models = {},
+                          const std::vector<std::string>& vgpu_models = {});
 
 // As the supervisor keeps it.
 Json to_json(const Fleet& fleet);

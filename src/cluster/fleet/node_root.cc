@@ -148,6 +148,7 @@ Result<> build_kernel(const NodeRootOptions& options) {
   sim::NodeHardware hardware;
   hardware.model = node.gpu_model;
   hardware.count = node.gpu_count;
+  hardware.vgpu_host = node.vgpu_host;
   // Boards of different nodes are different boards.
   hardware.seed = fnv1a64(std::to_string(options.seed) + "/" + node.name);
   hardware.kernel_release = node.kernel;
@@ -177,6 +178,7 @@ Result<> show_kernel() {
   for (const char* fact : {"proc/sys/kernel/osrelease", "proc/sys/kernel/random/boot_id"}) {
     if (file_exists(kernel / fact)) TRY(bind(kernel / fact, fs::path("/") / fact, true));
   }
+  if (file_exists("/proc/driver")) TRY(bind(kernel / "proc/driver", "/proc/driver", true));
   if (file_exists(kernel / "sys")) TRY(bind(kernel / "sys", "/sys"));
   if (file_exists(kernel / "lib/modules")) TRY(bind(kernel / "lib/modules", "/lib/modules"));
   return {};

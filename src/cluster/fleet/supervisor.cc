@@ -258,8 +258,9 @@ FleetProcessInfo describe(pid_t pid, const Seen& seen) {
   if (command == "sim-supervisor") info.role = "supervisor";
   if (command == "sim-control-plane") info.role = "control-plane";
   if (command == "sim-node-runtime") info.role = "runtime";
+  if (command == "sim-node-vgpus") info.role = "vgpus";
   if (command == "sim-node-kubelet") info.role = "kubelet";
-  if (info.role == "runtime" || info.role == "kubelet") info.node = value_after(seen.argv, "--node");
+  if (command.starts_with("sim-node-")) info.node = value_after(seen.argv, "--node");
   bool launcher = info.program == "runc" || info.program == "gpuop-runc";
   if (launcher && (command == "shim" || command == "pause")) {
     info.role = command;

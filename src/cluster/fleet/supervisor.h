@@ -37,7 +37,7 @@ struct FleetOptions {
 };
 
 struct FleetService {
-  std::string role;  // "control-plane", "runtime", "kubelet"
+  std::string role;  // "control-plane", "runtime", "kubelet", "vgpus"
   std::string node;
   int pid = 0;  // in the fleet's PID namespace; 0: down at the moment
   int restarts = 0;
@@ -76,7 +76,7 @@ Result<> stop_fleet(const fs::path& state_dir);
 
 // Every process of a fleet, as the caller's PID namespace numbers them.
 struct FleetProcessInfo {
-  // "supervisor", "control-plane", "runtime", "kubelet", "shim", "pause" or "container"
+  // "supervisor", "control-plane", "runtime", "kubelet", "vgpus", "shim", "pause" or "container"
   std::string role;
   std::string node;       // of a runtime, kubelet, shim or container
   std::string container;  // "NAMESPACE/POD/CONTAINER" of a shim and of what runs beneath it

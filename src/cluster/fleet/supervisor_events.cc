@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -21,6 +22,9 @@ namespace gpuop::cluster {
 namespace {
 
 using Kind = NodeEvent::Kind;
+
+// Programs of a node that its supervisor starts; not every node has each.
+constexpr std::array<const char*, 3> kNodeRoles{"kubelet", "runtime", "vgpus"};
 
 ino_t inode_of(int fd) {
   struct stat info{};
@@ -175,8 +179,10 @@ void FleetSupervisor::restart(const std::string& role, SimNode& node, const Cont
 // What systemd does where the unit's whole control group is killed: shims die, and with them the sandboxes
 // that they hold.
 Result<> FleetSupervisor::restart_runtime_whole(SimNode& node) {
-  Service* runtime = service("runtime", node.spec.name);
-  Service* kubelet = service("kubelet", node.spec.name);
+  std::vector<pid_t> spared;
+  for (const char* role : kNodeRoles) {
+    if (const Service* other = service(role, node.spec.name)) spared.push_back(other->pid());
+  }
   const Engine engine = TRY(find_engine(node.spec.runtime));
   TRY(inside(node, [&]() -> Result<> {
     std::error_code ignored;
@@ -184,8 +190,7 @@ Result<> FleetSupervisor::restart_runtime_whole(SimNode& node) {
     return {};
   }));
   for (const pid_t pid : processes_in("mnt", node.spaces.mount.get())) {
-    if ((runtime == nullptr || pid != runtime->pid()) && (kubelet == nullptr || pid != kubelet->pid()))
-      ::kill(pid, SIGKILL);
+    if (std::ranges::find(spared, pid) == spared.end()) ::kill(pid, SIGKILL);
   }
   return {};
 }
@@ -201,7 +206,7 @@ void FleetSupervisor::power_off(SimNode& node, std::function<void()> down) {
   node.is_up = node.kubelet_started = false;
   node.api.reset();
   node.down = std::move(down);
-  for (const char* role : {"kubelet", "runtime"}) {
+  for (const char* role : kNodeRoles) {
     if (Service* held = service(role, node.spec.name)) held->hold();
   }
   loop_.post([this] { go_on_going_down(); });
@@ -211,7 +216,7 @@ void FleetSupervisor::go_on_going_down() {
   for (const auto& node : nodes_) {
     if (!node->down) continue;
     bool alive = false;
-    for (const char* role : {"kubelet", "runtime"}) {
+    for (const char* role : kNodeRoles) {
       const Service* held = service(role, node->spec.name);
       alive = alive || (held != nullptr && held->pid() > 0);
     }

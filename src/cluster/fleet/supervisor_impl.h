@@ -51,6 +51,7 @@ class FleetSupervisor {
   Result<> set_up(SimNode& node);
   void set_up_ended(SimNode& node);
   Result<> node_is_there(SimNode& node);
+  Result<> start_vgpus(SimNode& node);
   Result<> start_kubelet(SimNode& node);
   void api_is_there();
   void reap();

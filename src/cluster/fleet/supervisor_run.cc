@@ -269,6 +269,18 @@ Result<> FleetSupervisor::node_is_there(SimNode& node) {
                 .network = node.spaces.network.get(),
                 .output = TRY(open_log(node.spec.name + "-runtime"))};
   run_service("runtime", node.spec.name, std::move(launch));
+  return node.spec.vgpu_host ? start_vgpus(node) : Result<>();
+}
+
+// Writes to a node's /sys are files' here: somebody has to be the driver that they reach.
+Result<> FleetSupervisor::start_vgpus(SimNode& node) {
+  Launch launch{.argv = {"/usr/bin/gpuctl", "sim-node-vgpus", "--node", node.spec.name},
+                .env = environment(),
+                .mount = node.spaces.mount.get(),
+                .uts = node.spaces.uts.get(),
+                .network = node.spaces.network.get(),
+                .output = TRY(open_log(node.spec.name + "-vgpus"))};
+  run_service("vgpus", node.spec.name, std::move(launch));
   return {};
 }
 
