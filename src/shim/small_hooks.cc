@@ -55,6 +55,16 @@ Result<Fd> file_mount(std::string_view content) {
   return tree;
 }
 
+// What is covered must be on procfs, not a file that the image put there (§6.4 S13); or the very file that
+// the parameters were read from, which no image can hold.
+bool is_kernels_own(int target) {
+  struct statfs system{};
+  if (fstatfs(target, &system) == 0 && system.f_type == PROC_SUPER_MAGIC) return true;
+  struct stat theirs{}, kernels{};
+  return fstat(target, &theirs) == 0 && stat(kernel_path(kParams).c_str(), &kernels) == 0 &&
+         theirs.st_dev == kernels.st_dev && theirs.st_ino == kernels.st_ino;
+}
+
 std::optional<unsigned> gpu_minor(const std::string& name) {
   if (!name.starts_with("nvidia")) return std::nullopt;
   auto number = parse_int(std::string_view(name).substr(6));
@@ -89,9 +99,7 @@ Result<> disable_device_node_modification(const Root& root) {
     log::debug("the container has no driver parameters to hide", {{"why", target.error()}});
     return {};
   }
-  // What is covered must be procfs, not a file that the image put there (§6.4 S13).
-  struct statfs info{};
-  if (fstatfs(target->get(), &info) != 0 || info.f_type != PROC_SUPER_MAGIC) {
+  if (!is_kernels_own(target->get())) {
     return fail(Code::kInvalid, std::string("hide '") + kParams + "': the container's file is not on procfs");
   }
   Fd tree = TRY(file_mount(*text));

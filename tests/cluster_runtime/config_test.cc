@@ -167,8 +167,9 @@ struct Built {
   ContainerSpec container;
   Image image{"sha256:1", {"/l"}, {"entry"}, {"PATH=/image", "A=1"}};
   RuntimeHandler handler;
+  bool drivers = true;
   Json build(std::string kernel = "/.gpuop-kernel") {
-    return build_oci_spec({sandbox, container, image, handler, "id", "/r", kernel, true, "", {}});
+    return build_oci_spec({sandbox, container, image, handler, "id", "/r", kernel, true, "", {}, drivers});
   }
   static std::string texts(const Json& oci, Keys keys) {
     std::string out;
@@ -207,9 +208,31 @@ TEST(cluster_runtime, volumes_replace_default_mounts_and_sort_by_depth) {
   }
   EXPECT_EQ(shm, 1);
   EXPECT_EQ(order.back(), "/proc/sys/kernel/osrelease");
+  EXPECT_LT(std::find(order.begin(), order.end(), "/proc"),
+            std::find(order.begin(), order.end(), "/proc/driver"));
   EXPECT_LT(std::find(order.begin(), order.end(), "/host"),
             std::find(order.begin(), order.end(), "/run/a/b"));
   EXPECT_EQ(get_string(oci, {"linux", "rootfsPropagation"}), "rshared");
+}
+
+TEST(cluster_runtime, the_drivers_part_of_proc_is_the_nodes) {
+  Built built;
+  for (bool privileged : {false, true}) {
+    built.container.privileged = privileged;
+    Json oci = built.build();
+    int seen = 0;
+    for (const Json& mount : get_array(oci, {"mounts"})) {
+      if (get_string(mount, {"destination"}) != "/proc/driver") continue;
+      ++seen;
+      EXPECT_EQ(get_string(mount, {"source"}), "/.gpuop-kernel/proc/driver");
+      EXPECT_EQ(Built::texts(mount, {"options"}), "bind rprivate nosuid noexec nodev ro ");
+    }
+    EXPECT_EQ(seen, 1);
+    for (const char* list : {"maskedPaths", "readonlyPaths"})
+      EXPECT_EQ(Built::texts(oci, {"linux", list}).find("/proc/driver"), std::string::npos);
+  }
+  built.drivers = false;
+  EXPECT_EQ(to_text(built.build()).find("/proc/driver"), std::string::npos);
 }
 
 TEST(cluster_runtime, pid_namespaces_follow_the_pod) {

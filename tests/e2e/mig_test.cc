@@ -66,7 +66,10 @@ TEST_F(mig, instances_made_on_a_node_run_pods) {
       R"({"apiVersion":"v1","kind":"Pod","metadata":{"name":"on-mig","namespace":"gpu-operator"},)"
       R"("spec":{"restartPolicy":"Never","containers":[{"name":"c","image":")" +
       std::string(kImage) +
-      R"(","command":["gpu-node","vector-add"],"resources":{"limits":{"nvidia.com/mig-3g.93gb":"1"}}}]}})");
+      // /proc/driver is the node's, but for what a hook hides.
+      R"(","command":["sh","-c","cd /proc/driver && ls nvidia/capabilities/gpu0/mig/gi*/access && )"
+      R"(test -e nvidia-caps/mig-minors && grep -q 'ModifyDeviceFiles: 0' nvidia/params && )"
+      R"(gpu-node vector-add"],"resources":{"limits":{"nvidia.com/mig-3g.93gb":"1"}}}]}})");
   auto made = kube::await(loop_, [&](auto done) {
     return client_->create(kube::kPods, "gpu-operator", pod, {}, std::move(done));
   });

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -241,6 +243,27 @@ TEST(container_toolkit, case56_s13_parameters_must_be_on_procfs) {
   unsetenv("GPUOP_KERNEL_ROOT");
   ASSERT_FALSE(hidden);
   EXPECT_HAS(hidden.error().text(), "not on procfs");
+}
+
+// A root is not always its own container: here its file and the kernel's are one, and nothing else is.
+TEST(container_toolkit, case56_s13_parameters_may_be_the_kernels_own_file) {
+  Attack attack;
+  put(attack.rootfs() / "proc/driver/nvidia/params", "");
+  TempDir kernel;
+  const fs::path params = kernel.path() / "proc/driver/nvidia/params";
+  put(params, "Other: 7\nModifyDeviceFiles: 1\n");
+  ASSERT_EQ(unshare(CLONE_NEWNS), 0) << "mounts need root: run the tests as root";
+  ASSERT_EQ(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+  const fs::path inside = attack.rootfs() / "proc/driver/nvidia/params";
+  ASSERT_EQ(mount(params.c_str(), inside.c_str(), nullptr, MS_BIND, nullptr), 0);
+  setenv("GPUOP_KERNEL_ROOT", kernel.path().c_str(), 1);
+  auto hidden = disable_device_node_modification(attack.root());
+  unsetenv("GPUOP_KERNEL_ROOT");
+  EXPECT_TRUE(hidden) << hidden.error().text();
+  EXPECT_EQ(read_file(inside).value_or(""), "Other: 7\nModifyDeviceFiles: 0\n");
+  EXPECT_EQ(read_file(params).value_or(""), "Other: 7\nModifyDeviceFiles: 1\n");
+  EXPECT_EQ(umount2(inside.c_str(), MNT_DETACH), 0);
+  EXPECT_EQ(umount2(inside.c_str(), MNT_DETACH), 0);
 }
 
 TEST(container_toolkit, case56_s14_hostile_files_do_not_block) {

@@ -173,6 +173,8 @@ Result<> NodeRuntime::Impl::prepare_bundle(const ContainerSpec& spec, const Sand
                     TRY(devices_of(spec, handler))};
   inputs.kernel_osrelease = !options.kernel_root.empty() &&
                             file_exists(fs::path(options.kernel_root) / "proc/sys/kernel/osrelease");
+  inputs.kernel_drivers = !options.kernel_root.empty() && file_exists("/proc/driver") &&
+                          file_exists(fs::path(options.kernel_root) / "proc/driver");
   if (sandbox.pause_pid > 0) inputs.pid_namespace = "/proc/" + std::to_string(sandbox.pause_pid) + "/ns/pid";
   Json oci = build_oci_spec(inputs);
   if (get_array(oci, {"process", "args"}).empty()) {

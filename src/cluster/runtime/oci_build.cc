@@ -115,6 +115,12 @@ JsonArray default_mounts(const SpecInputs& in) {
     mounts.push_back(mount_entry("/proc/sys/kernel/osrelease", "bind",
                                  in.kernel_root + "/proc/sys/kernel/osrelease", {"bind", "ro"}));
   }
+  // One for all of a node, as a kernel has it. Read-only: on procfs no write changes what others read there.
+  // Private: a hook's mount over a file of it is the container's own.
+  if (in.kernel_drivers) {
+    mounts.push_back(mount_entry("/proc/driver", "bind", in.kernel_root + "/proc/driver",
+                                 {"bind", "rprivate", "nosuid", "noexec", "nodev", "ro"}));
+  }
   return mounts;
 }
 

@@ -34,6 +34,7 @@ struct SpecInputs {
   bool kernel_osrelease = false;    // <kernel_root>/proc/sys/kernel/osrelease is there
   std::string pid_namespace;        // to join; empty: a new one, or the node's with host_pid
   std::vector<HostDevice> devices;  // asked for, and all of the node's for a privileged container
+  bool kernel_drivers = false;      // <kernel_root>/proc/driver is there, and a /proc/driver to bind it over
 };
 Json build_oci_spec(const SpecInputs& inputs);
 
