@@ -91,6 +91,16 @@ void add_link(std::vector<std::string>& links, const std::string& target, const 
   if (!contains(links, spec)) links.push_back(std::move(spec));
 }
 
+// "libx.so.580.95.05", not "libx.so.4": names of the former kind alone have links to them (§2.6).
+bool has_long_version(std::string_view file) {
+  auto so = file.find(".so.");
+  if (so == std::string_view::npos) return false;
+  auto parts = split(file.substr(so + 4), '.');
+  return parts.size() >= 2 && std::ranges::all_of(parts, [](const std::string& part) {
+           return !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+         });
+}
+
 void add_library_links(const Library& library, std::vector<std::string>& links) {
   auto slash = library.path.rfind('/');
   std::string dir = library.path.substr(0, slash);
@@ -100,7 +110,7 @@ void add_library_links(const Library& library, std::vector<std::string>& links) 
   if (file.starts_with("libnvidia-opticalflow.so.")) {
     add_link(links, "libnvidia-opticalflow.so.1", dir + "/libnvidia-opticalflow.so");
   }
-  if (!library.readable) return;
+  if (!library.readable || !has_long_version(file)) return;
   std::string soname = library.soname.empty() ? file : library.soname;
   if (library.has_soname_link && soname != file) add_link(links, file, dir + "/" + soname);
   if (library.has_plain_link) add_link(links, soname, dir + "/" + file.substr(0, file.find(".so") + 3));
@@ -194,6 +204,13 @@ std::vector<Chosen> every_device(const hardware::Inventory& inventory) {
     for (const auto& mig : gpu.mig_devices) devices.push_back({&gpu, &mig});
   }
   return devices;
+}
+
+std::string why_no_device(const hardware::Inventory& inventory) {
+  if (!awaits_mig_instances(inventory)) return "invalid spec, no devices: there is no GPU";
+  std::vector<std::string> gpus;
+  for (const auto& gpu : inventory.gpus) gpus.push_back(std::to_string(gpu.index));
+  return "invalid spec, no devices: MIG is on and no instance has been made on GPU " + join(gpus, ", ");
 }
 
 const hardware::Gpu* gpu_by_index(const hardware::Inventory& inventory, std::int64_t index) {
@@ -345,6 +362,7 @@ Result<> nvml_mode(cdi::Spec& spec, const Facts& facts, const Options& options) 
     spec.devices.push_back(std::move(device));
   } else {
     spec.devices = TRY(gpu_devices(facts, options));
+    if (spec.devices.empty()) return fail(Code::kInvalid, why_no_device(facts.inventory));
   }
   add_common_env(spec.edits, &facts.driver);
   for (auto path : kControlNodes) add_node(spec.edits, facts, options, std::string(path));
@@ -432,6 +450,12 @@ Result<> imex_mode(cdi::Spec& spec, const Facts& facts, const Options& options) 
 }
 
 }  // namespace
+
+bool awaits_mig_instances(const hardware::Inventory& inventory) {
+  return !inventory.gpus.empty() && std::ranges::all_of(inventory.gpus, [](const hardware::Gpu& gpu) {
+    return gpu.mig_mode.current && gpu.mig_devices.empty();
+  });
+}
 
 std::string default_kind(std::string_view mode) {
   if (mode == "management") return "management.nvidia.com/gpu";

@@ -39,6 +39,10 @@ std::string default_kind(std::string_view mode);
 // Errors as §2 and §4.1 word them. The result has its minimum version set.
 Result<cdi::Spec> generate(const Facts& facts, const Options& options);
 
+// There are GPUs, and each is in MIG mode without an instance: no device can be named, so a spec of "all" is
+// an error (a spec has at least one device, §1.3).
+bool awaits_mig_instances(const hardware::Inventory& inventory);
+
 // The edits of the driver alone (libraries, programs, hooks), without graphics.
 cdi::Edits driver_edits(const DriverFiles& driver, const Options& options);
 

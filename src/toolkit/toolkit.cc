@@ -284,9 +284,18 @@ Result<> Toolkit::write_facts(const hardware::DriverReady& driver) {
   options.dev_root = driver.dev_root;
   options.hook_path = (options_.root / "toolkit/nvidia-cdi-hook").string();
   options.strategies = {"index", "uuid"};
+  std::vector<std::string> without_gpu{"none"};
+  // Whoever makes the instances, or waits for them, asks for all GPUs and needs the driver.
+  if (cdigen::awaits_mig_instances(facts.inventory)) {
+    options.device_ids = {"none"};
+    without_gpu = {"all"};
+  }
   auto gpu = TRY_IN(cdigen::generate(facts, options), "make the runtime's CDI spec");
-  gpu.devices.push_back({"none", {}, {}});
-  gpu.devices.back().edits.env.emplace_back("NVCT_EMPTY_DEVICE=");
+  for (const std::string& name : without_gpu) {
+    gpu.devices.push_back({name, {}, {}});
+    gpu.devices.back().edits.env.emplace_back("NVCT_EMPTY_DEVICE=");
+  }
+  options.device_ids = {"all"};
   host.specs.emplace("gpu", std::move(gpu));
   for (std::string mode : {"gds", "gdrcopy", "mofed", "nvswitch", "imex"}) {
     options.mode = mode;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace gpuop::cdigen {
 namespace {
 
@@ -233,6 +235,36 @@ TEST(cdigen, a_device_without_its_node_is_an_error_that_names_it) {
   facts.devices.nodes.erase("/dev/nvidia1");
   EXPECT_HAS(generate(facts, {}).error().text(),
              "failed add device \"0\": invalid device, empty device edits");
+}
+
+TEST(cdigen, mig_mode_without_instances_offers_nothing) {
+  Facts facts = two_gpus();
+  for (auto& gpu : facts.inventory.gpus) gpu.mig_mode.current = true;
+  EXPECT_TRUE(awaits_mig_instances(facts.inventory));
+  EXPECT_EQ(generate(facts, {}).error().text(),
+            "invalid spec, no devices: MIG is on and no instance has been made on GPU 0, 1");
+  // One board of two: the other is all there is.
+  facts.inventory.gpus[1].mig_mode.current = false;
+  EXPECT_FALSE(awaits_mig_instances(facts.inventory));
+  auto spec = generate(facts, {});
+  ASSERT_TRUE(spec) << spec.error().text();
+  EXPECT_EQ(device_names(*spec), (std::vector<std::string>{"1", "all"}));
+  facts.inventory.gpus.clear();
+  EXPECT_EQ(generate(facts, {}).error().text(), "invalid spec, no devices: there is no GPU");
+}
+
+TEST(cdigen, short_versions_have_no_links) {
+  Facts facts = two_gpus();
+  facts.driver.libraries.push_back(
+      {"/usr/lib64/libnvidia-nvvm70.so.4", "libnvidia-nvvm70.so.4", true, true, true});
+  facts.driver.libraries.push_back(
+      {"/usr/lib64/libnvidia-ml.so.550.1", "libnvidia-ml.so.1", true, true, true});
+  auto spec = generate(facts, {});
+  ASSERT_TRUE(spec) << spec.error().text();
+  const std::string links = join(hook(*spec, "create-symlinks")->args, " ");
+  EXPECT_EQ(links.find("nvvm70"), std::string::npos) << links;
+  EXPECT_HAS(links, "libnvidia-ml.so.550.1::/usr/lib64/libnvidia-ml.so.1");
+  EXPECT_TRUE(links.ends_with("--link libnvidia-ml.so.1::/usr/lib64/libnvidia-ml.so")) << links;
 }
 
 TEST(cdigen, hooks_come_in_the_order_that_they_need) {

@@ -277,5 +277,38 @@ TEST_F(toolkit_facts, follow_the_last_lost_gpu) {
   EXPECT_TRUE((*tool)->clean_up());
 }
 
+inline constexpr char kGb200[] = "GB200";
+
+class toolkit_mig : public NodeFixture<kGb200, 1> {
+ protected:
+  Node node_files_;
+};
+
+// Whoever makes the instances asks for all GPUs through the runtime, and needs the driver.
+TEST_F(toolkit_mig, a_board_without_instances_leaves_the_driver) {
+  hardware::DriverReady ready{true, driver().string(), driver().string(), driver().string(),
+                              driver().string()};
+  put(node_files_.options.driver_ready, hardware::format_driver_ready(ready));
+  change([](sim::State& state) { state.gpus[0].live.mig_current = state.gpus[0].live.mig_pending = 1; });
+  Loop loop;
+  auto tool = Toolkit::create(loop, node_files_.options);
+  ASSERT_TRUE(tool) << tool.error().text();
+  auto done = (*tool)->set_up();
+  ASSERT_TRUE(done) << done.error().text();
+  auto facts = shim::read_facts(node_files_.path("run/facts.json"));
+  ASSERT_TRUE(facts) << facts.error().text();
+  ASSERT_TRUE(facts->specs.contains("gpu"));
+  const cdi::Spec& spec = facts->specs.at("gpu");
+  std::vector<std::string> names;
+  for (const auto& device : spec.devices) {
+    names.push_back(device.name);
+    EXPECT_EQ(device.edits.env, std::vector<std::string>{"NVCT_EMPTY_DEVICE="});
+    EXPECT_TRUE(device.edits.device_nodes.empty());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"none", "all"}));
+  EXPECT_FALSE(spec.edits.mounts.empty());
+  EXPECT_TRUE((*tool)->clean_up());
+}
+
 }  // namespace
 }  // namespace gpuop::toolkit
