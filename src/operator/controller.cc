@@ -67,6 +67,7 @@ struct Controller::Impl {
 
   void changed(const kube::Resource& type, const Object& old, const Object& now);
   void node_changed(const Object& old, const Object& now);
+  void touch_drivers(const kube::Resource& type, const Json& object);
   void pass();
   void ask_server(std::function<void(Result<>)> done);
   void discover(const std::string& group_version, std::function<void(const std::set<std::string>&)> then);
@@ -192,15 +193,20 @@ void Controller::Impl::reconcile_drivers(Finished done) {
 
 void Controller::Impl::changed(const kube::Resource& type, const Object& old, const Object& now) {
   if (type.kind == "Node") return node_changed(old, now);
-  if (!old && !now) return pass();
+  if (!old && !now) {
+    driver_controller.touch_all();
+    return pass();
+  }
   applier.seen(now ? *now : *old, !now);
   driver_controller.seen(now ? *now : *old, !now);
+  touch_drivers(type, now ? *now : *old);
   if (type.kind == "NVIDIADriver" || type.kind == "GPUCluster") {
     // Our own status writes come back here and ask for nothing.
     if (old && now &&
         get_int(*old, {"metadata", "generation"}) == get_int(*now, {"metadata", "generation"}) &&
         has(*old, {"metadata", "deletionTimestamp"}) == has(*now, {"metadata", "deletionTimestamp"}))
       return;
+    driver_controller.touch_all();
     return pass();
   }
   if (type.kind == "ClusterPolicy" && old && now) {
@@ -210,6 +216,7 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
       return;
     }
   }
+  if (type.kind == "ClusterPolicy") driver_controller.touch_all();
   if (type.kind == "Pod") {
     const Object& pod = now ? now : old;
     const Json* before = old ? find(*old, {"status"}) : nullptr;
@@ -223,6 +230,26 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     if (!set || get_string(*set, {"spec", "updateStrategy", "type"}) != "OnDelete") return;
   }
   pass();
+}
+
+// Which NVIDIADrivers an event concerns.
+void Controller::Impl::touch_drivers(const kube::Resource& type, const Json& object) {
+  const Json* owner = kube::controller_of(object);
+  if (owner && get_string(*owner, {"kind"}) == "NVIDIADriver") {
+    driver_controller.touch(str(get_string(*owner, {"name"})));
+    // The probe's script is one for all of them.
+    if (type.kind != "ConfigMap") return;
+  }
+  // What they refer to.
+  if (type.kind == "ConfigMap" || type.kind == "Secret") driver_controller.touch_all();
+  // Pods and revisions belong to a DaemonSet, which belongs to one.
+  if (owner && get_string(*owner, {"kind"}) == "DaemonSet") {
+    const auto set =
+        cache.of(kube::kDaemonSets).get(kube::object_key(options.ns, get_string(*owner, {"name"})));
+    const Json* above = set ? kube::controller_of(*set) : nullptr;
+    if (above && get_string(*above, {"kind"}) == "NVIDIADriver")
+      driver_controller.touch(str(get_string(*above, {"name"})));
+  }
 }
 
 void Controller::Impl::node_changed(const Object& old, const Object& now) {
@@ -239,6 +266,7 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
     if (fleet::not_allocatable(*old) != fleet::not_allocatable(*now)) pass();
     return;
   }
+  driver_controller.touch_node(std::string(kube::name_of(*now)));
   if (leading && rules) nodes.add(std::string(kube::name_of(*now)));
   // Rendering looks at GPU nodes; readiness and its words at whether any node is labelled at all.
   const bool first_labels = has_feature_labels(get_object(*now, {"metadata", "labels"})) &&
@@ -399,6 +427,7 @@ void Controller::Impl::reconcile(Finished done) {
   ask_server([this, live, generation, done](const Result<>& known) mutable {
     if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, std::move(done));
     seen_generation = generation;
+    driver_controller.touch_all();  // what the server is may have changed
     reconcile_active(live, std::move(done));
   });
 }

@@ -1,6 +1,7 @@
 #include "operator/driver_controller.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -39,6 +40,7 @@ struct DriverController::Pass {
   DriverOwnership ownership;
   std::vector<std::pair<Object, policy::NvidiaDriver>> todo;
   std::size_t at = 0;
+  std::string now;  // the resource that is under way
 };
 
 DriverController::DriverController(kube::Client& client, ClusterCache& cache,
@@ -57,13 +59,51 @@ std::vector<DriverController::Object> DriverController::live_drivers() const {
   return out;
 }
 
+const Result<policy::NvidiaDriver>& DriverController::parsed(const Json& live) const {
+  const std::string name(kube::name_of(live));
+  const std::string version(get_string(live, {"metadata", "resourceVersion"}));
+  const auto found = read_.find(name);
+  if (found != read_.end() && found->second.version == version) return found->second.driver;
+  return read_.insert_or_assign(name, Read{version, policy::parse_nvidia_driver(live)}).first->second.driver;
+}
+
 std::map<std::string, bool> DriverController::auto_upgrades() const {
   std::map<std::string, bool> out;
   for (const auto& live : live_drivers()) {
-    if (const auto parsed = policy::parse_nvidia_driver(*live))
-      out[parsed->name] = parsed->spec.upgrade_policy.auto_upgrade;
+    if (const auto& driver = parsed(*live)) out[driver->name] = driver->spec.upgrade_policy.auto_upgrade;
   }
   return out;
+}
+
+void DriverController::touch_node(const std::string& node) {
+  const auto owner = owners_.find(node);
+  if (owner != owners_.end() && !owner->second.empty()) touched_.insert(owner->second);
+}
+
+void DriverController::touch_changed_hands(const DriverOwnership& ownership) {
+  const auto touch_owner = [this](const std::string& owner) {
+    if (!owner.empty()) touched_.insert(owner);
+  };
+  for (const auto& [node, owner] : ownership.owner) {
+    const auto before = owners_.find(node);
+    if (before != owners_.end() && before->second == owner) continue;
+    touch_owner(owner);
+    if (before != owners_.end()) touch_owner(before->second);
+  }
+  for (const auto& [node, owner] : owners_) {
+    if (!ownership.owner.contains(node)) touch_owner(owner);
+  }
+  owners_ = ownership.owner;
+  std::map<std::string, std::string> refused;
+  for (const auto& [name, why] : ownership.refused) refused[name] = why.reason + ": " + why.message;
+  for (const auto* one : {&refused, &refused_}) {
+    const auto& other = one == &refused ? refused_ : refused;
+    for (const auto& [name, why] : *one) {
+      const auto there = other.find(name);
+      if (there == other.end() || there->second != why) touched_.insert(name);
+    }
+  }
+  refused_ = std::move(refused);
 }
 
 std::vector<DriverNode> DriverController::gpu_nodes() const {
@@ -84,21 +124,32 @@ void DriverController::pass(const std::optional<policy::ClusterPolicySpec>& acti
   const bool enabled = !active || active->driver.use_nvidia_driver_crd;
   std::vector<policy::NvidiaDriver> drivers;
   const auto all = live_drivers();
+  std::erase_if(read_,
+                [this](const auto& entry) { return !cache_.of(kube::kNvidiaDrivers).get(entry.first); });
   for (const auto& live : all) {
     if (!enabled) {
       write_status(pass, live, driver_disabled(), {}, [] {});
       continue;
     }
-    auto parsed = policy::parse_nvidia_driver(*live);
-    if (!parsed) {
-      write_status(pass, live, {"notReady", false, "ReconcileFailed", parsed.error().text(), 0}, {}, [] {});
+    const auto& driver = parsed(*live);
+    if (!driver) {
+      write_status(pass, live, {"notReady", false, "ReconcileFailed", driver.error().text(), 0}, {}, [] {});
       continue;
     }
-    pass->todo.emplace_back(live, *parsed);
-    drivers.push_back(*parsed);
+    pass->todo.emplace_back(live, *driver);
+    drivers.push_back(*driver);
   }
   pass->nodes = gpu_nodes();
   pass->ownership = decide_ownership(drivers, pass->nodes);
+  std::vector<std::string> warnings;
+  if (const auto runtime = detect_runtime(cache_, !server.openshift_version.empty(), warnings);
+      std::exchange(runtime_, runtime) != runtime)
+    all_touched_ = true;
+  touch_changed_hands(pass->ownership);
+  if (!all_touched_)
+    std::erase_if(pass->todo, [this](const auto& entry) { return !touched_.contains(entry.second.name); });
+  all_touched_ = false;
+  touched_.clear();
   // Without these resources nobody's label is looked at: they may be another operator's.
   if (enabled && !all.empty()) label_nodes(pass, pass->ownership);
   next(pass);
@@ -123,12 +174,18 @@ void DriverController::label_nodes(const std::shared_ptr<Pass>& pass, const Driv
   }
 }
 
+void DriverController::failed(Pass& pass) {
+  touch(pass.now);
+  pass.ok = false;
+}
+
 void DriverController::next(const std::shared_ptr<Pass>& pass) {
   if (pass->at == pass->todo.size()) {
     client_.loop().post([pass] { std::exchange(pass->done, nullptr)(pass->ok); });
     return;
   }
   const auto& [live, driver] = pass->todo[pass->at++];
+  pass->now = driver.name;
   const auto refused = pass->ownership.refused.find(driver.name);
   if (refused == pass->ownership.refused.end()) return reconcile(pass, live, driver);
   write_status(pass, live, {"notReady", false, refused->second.reason, refused->second.message, 0},
@@ -185,7 +242,7 @@ void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object
                    Outcome outcome = driver_ready();
                    if (!report.errors.empty()) {
                      outcome = driver_failed(report.errors.begin()->second);
-                     pass->ok = false;
+                     failed(*pass);
                    } else {
                      for (const Json& object : plan->states.front().objects) {
                        const Readiness readiness = live_readiness(cache_, object);
@@ -194,7 +251,7 @@ void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object
                        break;
                      }
                    }
-                   pass->ok = pass->ok && !report.raced;
+                   if (report.raced) failed(*pass);
                    write_status(pass, live, outcome, notes, [this, pass] { next(pass); });
                  });
 }
@@ -204,10 +261,15 @@ void DriverController::write_status(const std::shared_ptr<Pass>& pass, const Obj
                                     std::function<void()> done) {
   StatusNotes texts;
   for (const auto& note : notes) texts.fields.push_back(note.text);
-  status_.write(kube::kNvidiaDrivers, *live, outcome, texts, [pass, done = std::move(done)](bool ok) {
-    pass->ok = pass->ok && ok;
-    done();
-  });
+  const std::string name(kube::name_of(*live));
+  status_.write(kube::kNvidiaDrivers, *live, outcome, texts,
+                [this, pass, name, done = std::move(done)](bool ok) {
+                  if (!ok) {
+                    touch(name);
+                    pass->ok = false;
+                  }
+                  done();
+                });
 }
 
 }  // namespace gpuop::op

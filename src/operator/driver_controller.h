@@ -3,8 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "kube/client.h"
@@ -25,9 +27,13 @@ class DriverController {
 
   // Whether the kind is watched and its first list has come.
   bool synced() const;
-  // One pass over every resource: owner labels, then objects and status of one after the other. `active`: the
-  // active ClusterPolicy's spec; without one the resources stand on their own. `done(false)`: something must
-  // be tried again.
+  // What the next pass has to look at: a resource and its objects, the owners of a node, or everything.
+  void touch(const std::string& driver) { touched_.insert(driver); }
+  void touch_node(const std::string& node);
+  void touch_all() { all_touched_ = true; }
+  // One pass: owner labels, then objects and status of the resources that were touched, or whose nodes
+  // changed hands, one after the other. `active`: the active ClusterPolicy's spec; without one the resources
+  // stand on their own. `done(false)`: something must be tried again, and stays touched.
   void pass(const std::optional<policy::ClusterPolicySpec>& active, const ServerFacts& server,
             std::function<void(bool ok)> done);
   // Name of each resource to whether its drivers are upgraded by themselves.
@@ -40,9 +46,12 @@ class DriverController {
   struct Pass;
 
   std::vector<Object> live_drivers() const;
+  const Result<policy::NvidiaDriver>& parsed(const Json& live) const;
+  void touch_changed_hands(const DriverOwnership& ownership);
   std::vector<DriverNode> gpu_nodes() const;
   void label_nodes(const std::shared_ptr<Pass>& pass, const DriverOwnership& ownership);
   void next(const std::shared_ptr<Pass>& pass);
+  void failed(Pass& pass);
   void reconcile(const std::shared_ptr<Pass>& pass, const Object& live, const policy::NvidiaDriver& driver);
   ClusterFacts facts_for(const Pass& pass, const policy::NvidiaDriverSpec& spec) const;
   void keep_shared_script(State& state) const;
@@ -54,6 +63,17 @@ class DriverController {
   const ControllerOptions& options_;
   StatusWriter& status_;
   Applier applier_;
+  // As each resource was last read, until its version changes.
+  struct Read {
+    std::string version;
+    Result<policy::NvidiaDriver> driver;
+  };
+  mutable std::map<std::string, Read> read_;
+  std::set<std::string> touched_;
+  bool all_touched_ = true;                     // nothing is known yet
+  std::map<std::string, std::string> owners_;   // node to its owner, as of the last pass
+  std::map<std::string, std::string> refused_;  // resource to why, as of the last pass
+  std::string runtime_;                         // of the last pass
 };
 
 }  // namespace gpuop::op

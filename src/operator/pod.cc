@@ -21,6 +21,25 @@ Json* find_named(JsonArray& list, std::string_view name) {
 
 }  // namespace
 
+void place(Json& object, const std::string& ns, const Owner& owner) {
+  static constexpr std::string_view kOfTheCluster[] = {"ClusterRole", "ClusterRoleBinding", "RuntimeClass",
+                                                       "SecurityContextConstraints"};
+  if (std::ranges::find(kOfTheCluster, get_string(object, {"kind"})) == std::end(kOfTheCluster))
+    set(object, {"metadata", "namespace"}, ns);
+  JsonObject reference{{"apiVersion", owner.api_version},
+                       {"kind", owner.kind},
+                       {"name", owner.name},
+                       {"uid", owner.uid},
+                       {"controller", true},
+                       {"blockOwnerDeletion", true}};
+  set(object, {"metadata", "ownerReferences"}, JsonArray{Json(std::move(reference))});
+}
+
+void set_label(Json& daemonset, std::string_view key, std::string_view value) {
+  set(daemonset, {"metadata", "labels", key}, value);
+  set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
+}
+
 Json& pod_spec(Json& daemonset) {
   return ensure(daemonset, {"spec", "template", "spec"});
 }

@@ -1,4 +1,5 @@
-// Edits on pod specs kept as JSON: environment, mounts, volumes, containers. Private to this room.
+// Edits on objects and pod specs kept as JSON: owner, labels, environment, mounts, volumes, containers.
+// Private to this room.
 #pragma once
 
 #include <span>
@@ -10,6 +11,17 @@
 #include "policy/shared_types.h"
 
 namespace gpuop::op {
+
+struct Owner {
+  std::string_view api_version, kind;
+  const std::string& name;
+  const std::string& uid;
+};
+// Puts an object into the namespace, unless its kind is the cluster's, and gives it its one owner, which
+// controls it.
+void place(Json& object, const std::string& ns, const Owner& owner);
+// On a DaemonSet and its pods.
+void set_label(Json& daemonset, std::string_view key, std::string_view value);
 
 // The pod template's spec of a DaemonSet.
 Json& pod_spec(Json& daemonset);

@@ -86,12 +86,6 @@ const StateRule kStates[] = {
      "kata"},
 };
 
-bool is_cluster_scoped(std::string_view kind) {
-  static constexpr std::string_view kKinds[] = {"ClusterRole", "ClusterRoleBinding", "RuntimeClass",
-                                                "SecurityContextConstraints"};
-  return std::ranges::find(kKinds, kind) != std::end(kKinds);
-}
-
 // vX.Y of the API server, for the few objects whose version depends on it.
 bool at_most_1_20_0(std::string_view version) {
   if (version.starts_with('v')) version.remove_prefix(1);
@@ -175,7 +169,7 @@ class Renderer {
     const std::string& space = view_.facts.operator_namespace;
     std::string_view kind =
         get_string(manifest, {"kind"});  // not of `object`, whose members move as it grows
-    if (!is_cluster_scoped(kind)) set(object, {"metadata", "namespace"}, space);
+    place(object, space, {"nvidia.com/v1", "ClusterPolicy", view_.policy.name, view_.policy.uid});
     if (Json* subjects = find_mutable(object, {"subjects"}); subjects && subjects->is_array())
       for (Json& subject : subjects->get_array())
         if (get_string(subject, {"namespace"}) == kPlaceholderNamespace) set(subject, {"namespace"}, space);
@@ -192,10 +186,6 @@ class Renderer {
       }
       if (at_most_1_20_0(view_.facts.kubernetes_version)) set(object, {"apiVersion"}, "node.k8s.io/v1beta1");
     }
-    JsonObject owner{
-        {"apiVersion", "nvidia.com/v1"}, {"kind", "ClusterPolicy"}, {"name", view_.policy.name},
-        {"uid", view_.policy.uid},       {"controller", true},      {"blockOwnerDeletion", true}};
-    set(object, {"metadata", "ownerReferences"}, JsonArray{Json(std::move(owner))});
     return object;
   }
 

@@ -113,9 +113,7 @@ class DriverRenderer {
     const std::string kind = str(get_string(manifest, {"kind"}));
     const std::string account = pool_account(driver_, pool);
     const std::string& space = facts_.operator_namespace;
-    const bool cluster_scoped =
-        kind == "ClusterRole" || kind == "ClusterRoleBinding" || kind == "SecurityContextConstraints";
-    if (!cluster_scoped) set(object, {"metadata", "namespace"}, space);
+    place(object, space, {"nvidia.com/v1alpha1", "NVIDIADriver", driver_.name, driver_.uid});
     if (kind == "DaemonSet") {
       set(object, {"metadata", "name"}, pool_name(driver_, pool));
     } else if (kind == "ConfigMap") {
@@ -133,20 +131,7 @@ class DriverRenderer {
     if (kind == "SecurityContextConstraints")
       set(object, {"users"}, JsonArray{Json("system:serviceaccount:" + space + ":" + account)});
     set(object, {"metadata", "labels", kStateLabel}, "state-driver");
-    JsonObject owner{{"apiVersion", "nvidia.com/v1alpha1"},
-                     {"kind", "NVIDIADriver"},
-                     {"name", driver_.name},
-                     {"uid", driver_.uid},
-                     {"controller", true},
-                     {"blockOwnerDeletion", true}};
-    set(object, {"metadata", "ownerReferences"}, JsonArray{Json(std::move(owner))});
     return object;
-  }
-
-  // On the object and its pods.
-  static void set_label(Json& daemonset, std::string_view key, std::string_view value) {
-    set(daemonset, {"metadata", "labels", key}, value);
-    set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
   }
 
   void shape_metadata(Json& daemonset, const DriverPool& pool) const {

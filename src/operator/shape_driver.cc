@@ -140,11 +140,6 @@ void shape_driver_env(const View& view, Json& pod, Json& driver) {
   if (view.facts.openshift()) set_env(driver, "OPENSHIFT_VERSION", view.facts.openshift_version);
 }
 
-void set_label(Json& daemonset, std::string_view key, std::string_view value) {
-  set(daemonset, {"metadata", "labels", key}, value);
-  set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
-}
-
 void set_digest(Json& pod) {
   std::string digest = driver_digest(pod);
   for (std::string_view name : {kManager, kDriver, kToolkit})
