@@ -178,6 +178,7 @@ Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& al
   if (stage.state != StageState::kDone) return stage;
   if (any_allocatable(allocatable)) {
     std::vector<std::string> parts;
+    parts.reserve(allocatable.size());
     for (const auto& [name, count] : allocatable) parts.push_back(name + "=" + std::to_string(count));
     stage.detail = join(parts, ", ");
     return stage;

@@ -39,7 +39,7 @@ Error refusal(const kube::ApiError& error, const std::string& doing) {
 Result<std::string> any_left(Loop& loop, kube::Client& client, const kube::Resource& type) {
   kube::ListOptions one;
   one.limit = 1;
-  const auto list = kube::await(loop, [&](auto done) { return client.list(type, "", one, done); });
+  const auto list = kube::await(loop, [&](const auto& done) { return client.list(type, "", one, done); });
   if (!list && list.error().not_found()) return std::string();
   if (!list) return fail(refusal(list.error(), "list " + std::string(type.plural)));
   const auto& items = get_array(*list, {"items"});
@@ -66,8 +66,9 @@ Result<> clean(Loop& loop, kube::Client& client, Json node, const CleanupOptions
     const auto patch = [&](kube::Patch how, const Json& body, const std::string& subresource) {
       kube::WriteOptions write;
       write.subresource = subresource;
-      return kube::await(
-          loop, [&](auto done) { return client.patch(kube::kNodes, "", name, how, body, write, done); });
+      return kube::await(loop, [&](const auto& done) {
+        return client.patch(kube::kNodes, "", name, how, body, write, done);
+      });
     };
     if (change.condition) {
       HealthChange gone;
@@ -83,7 +84,7 @@ Result<> clean(Loop& loop, kube::Client& client, Json node, const CleanupOptions
     const auto done = patch(kube::Patch::kMerge, change.patch, "");
     if (done || done.error().not_found()) return {};
     if (!done.error().conflict()) return fail(refusal(done.error(), "clean node '" + name + "'"));
-    auto again = kube::await(loop, [&](auto get) { return client.get(kube::kNodes, "", name, get); });
+    auto again = kube::await(loop, [&](const auto& get) { return client.get(kube::kNodes, "", name, get); });
     if (!again && again.error().not_found()) return {};
     if (!again) return fail(refusal(again.error(), "read node '" + name + "'"));
     node = std::move(*again);
@@ -118,7 +119,8 @@ Result<bool> cleanup_nodes(Loop& loop, kube::Client& client, const CleanupOption
   kube::ListOptions page;
   page.limit = 500;
   do {
-    const auto list = kube::await(loop, [&](auto done) { return client.list(kube::kNodes, "", page, done); });
+    const auto list =
+        kube::await(loop, [&](const auto& done) { return client.list(kube::kNodes, "", page, done); });
     if (!list) return fail(refusal(list.error(), "list nodes"));
     for (const auto& node : get_array(*list, {"items"})) TRY(clean(loop, client, node, options));
     page.continue_token = std::string(get_string(*list, {"metadata", "continue"}));

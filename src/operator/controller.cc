@@ -13,6 +13,7 @@
 #include "operator/cache.h"
 #include "operator/driver_controller.h"
 #include "operator/facts.h"
+#include "operator/namespace_labels.h"
 #include "operator/node_health.h"
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
@@ -81,10 +82,11 @@ struct Controller::Impl {
   void nodes_refused(const kube::ApiError& error);
   void tell_unsynced();
   void ask_definition();
+  void label_namespace(std::int64_t generation);
   NodeChange labels_of(const Object& node);
   void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints, Finished done);
   void look_again(const std::string& node);
-  void look(const Object& node, const fleet::NodeChain& chain, bool wanted, Finished done);
+  void look(const Object& node, const fleet::NodeChain& chain, bool wanted, const Finished& done);
   ClusterView view() const;
   void reconcile_node(const std::string& name, Finished done);
   void reconcile_drivers(Finished done);
@@ -116,7 +118,9 @@ struct Controller::Impl {
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
   std::vector<std::string> last_warnings;
   std::vector<std::string>
-      dropped;                // fields that the ClusterPolicies' definition in the cluster does not have
+      dropped;  // fields that the ClusterPolicies' definition in the cluster does not have
+  std::int64_t namespace_generation = -1;  // of the policy for which the namespace was last labelled
+  std::string namespace_fault;
   std::string refused_nodes;  // why nodes are not labelled: a right that is missing; "" when they are
   std::string broken_nodes;   // as the policy's condition last had them
   Handle asking;
@@ -128,6 +132,7 @@ namespace {
 
 constexpr Duration kWordsDelay = 200ms;
 constexpr Duration kUnsynced = 10s;
+constexpr Duration kAgain = 30s;
 
 bool is_gpu(const Object& node) {
   return node && kube::label(*node, "nvidia.com/gpu.present") == "true";
@@ -451,6 +456,8 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
     rules->auto_upgrade_by_owner = driver_controller.auto_upgrades();
   active_spec = parsed->spec;
   drivers_pass();
+  label_namespace(get_int(*live, {"metadata", "generation"}));
+  if (!namespace_fault.empty()) notes.advice.push_back(namespace_fault);
   metrics.set_auto_upgrade(rules->auto_upgrade);
   cache.of(kube::kNodes).for_each([this](const Object& node) {
     const auto& labels = get_object(*node, {"metadata", "labels"});
@@ -464,7 +471,7 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
   facts.own_taints = own_taints(rules->taints);
   facts.runtime = detect_runtime(cache, facts.openshift(), warnings);
   const Review found = review(*live, server, cache);
-  notes.advice = found.advice;
+  notes.advice.insert(notes.advice.end(), found.advice.begin(), found.advice.end());
   if (!health.refused().empty()) notes.advice.push_back(health.refused());
   notes.incompatible = found.lines();
   metrics.set_compatibility(found.errors(), found.incompatible.size() - found.errors());
@@ -558,9 +565,10 @@ void Controller::Impl::look_again(const std::string& node) {
   if (leading && !node.empty()) nodes.add(node);
 }
 
-void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, bool wanted, Finished done) {
+void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, bool wanted,
+                            const Finished& done) {
   const std::string name(kube::name_of(*node));
-  if (const auto wait = health.look(*node, chain, wanted, std::move(done))) nodes.add_after(name, *wait);
+  if (const auto wait = health.look(*node, chain, wanted, done)) nodes.add_after(name, *wait);
   // The policy's condition has the same words; many nodes that fail at once are one pass.
   if (health.words() != broken_nodes && !active.empty()) policies.add_after("policy", kWordsDelay);
 }
@@ -572,7 +580,7 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
     // A policy that cannot be read, or stands beside a GPUCluster, takes nothing away.
     if (!all_policies().empty()) return done(true);
     const TaintChange taints = decide_taints(*node, {}, false, false, false);
-    if (taints.empty()) return look(node, {}, false, std::move(done));
+    if (taints.empty()) return look(node, {}, false, done);
     return patch_node(node, {}, taints, std::move(done));
   }
   const NodeChange change = labels_of(node);
@@ -581,7 +589,7 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
   const bool validated = chain.usable() && is_gpu(node) && fleet::not_allocatable(*node).empty();
   const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);
   // The patch's own event brings the node back here.
-  if (change.empty() && taints.empty()) return look(node, chain, is_gpu(node) && served, std::move(done));
+  if (change.empty() && taints.empty()) return look(node, chain, is_gpu(node) && served, done);
   patch_node(node, change, taints, std::move(done));
 }
 
@@ -625,6 +633,35 @@ void Controller::Impl::patch_node(const Object& node, const NodeChange& change, 
                if (!std::exchange(refused_nodes, {}).empty()) pass();
                done(true);
              })
+      .detach();
+}
+
+// Once for each form of the policy: who takes a label away later means it.
+void Controller::Impl::label_namespace(std::int64_t generation) {
+  if (namespace_generation == generation || (!active_spec->psa.enabled && server.openshift_version.empty()))
+    return;
+  namespace_generation = generation;
+  const auto failed = [this](const kube::ApiError& error) {
+    namespace_fault =
+        error.error("label namespace '" + options.ns + "'").text() + cure_of_refusal(error.message);
+    namespace_generation = -1;
+    policies.add_after("policy", kAgain);
+  };
+  client
+      .get(kube::kNamespaces, "", options.ns,
+           [this, failed, wanted = active_spec->psa.enabled](kube::ApiResult<> live) {
+             if (!live) return failed(live.error());
+             const Json patch = namespace_patch(*live, wanted, !server.openshift_version.empty());
+             if (patch.get_object().empty()) return namespace_fault.clear();
+             client
+                 .patch(kube::kNamespaces, "", options.ns, kube::Patch::kMerge, patch, {},
+                        [this, failed](kube::ApiResult<> written) {
+                          if (!written) return failed(written.error());
+                          namespace_fault.clear();
+                          log::info("labelled the namespace", {{"namespace", options.ns}});
+                        })
+                 .detach();
+           })
       .detach();
 }
 

@@ -104,7 +104,7 @@ std::string NodeHealth::words() const {
 }
 
 std::optional<Duration> NodeHealth::look(const Json& node, const fleet::NodeChain& chain, bool wanted,
-                                         std::function<void(bool ok)> done) {
+                                         const std::function<void(bool ok)>& done) {
   const std::string name(kube::name_of(node));
   const auto link = wanted ? chain.broken_link() : std::nullopt;
   const Duration now = client_.loop().elapsed();
@@ -123,10 +123,9 @@ std::optional<Duration> NodeHealth::look(const Json& node, const fleet::NodeChai
   const Json patch = health_patch(change, client_.loop().now());
   kube::WriteOptions write;
   write.subresource = "status";
-  const Json subject = node;
   client_
       .patch(kube::kNodes, "", name, kube::Patch::kStrategic, patch, write,
-             [this, name, change, subject, done](kube::ApiResult<> result) {
+             [this, name, change, subject = node, done](kube::ApiResult<> result) {
                if (!result && !result.error().not_found()) {
                  log::warn("the node's condition was not written",
                            {{"node", name}, {"error", result.error().message}});

@@ -60,7 +60,7 @@ class NodeHealth {
   // Remembers what is broken, and writes the condition where it differs. `wait` of the answer: look again
   // after that. `done(false)`: the write failed.
   std::optional<Duration> look(const Json& node, const fleet::NodeChain& chain, bool wanted,
-                               std::function<void(bool ok)> done);
+                               const std::function<void(bool ok)>& done);
   void forget(const std::string& node);
   // Why conditions cannot be written: a right that is missing; "" when they can.
   const std::string& refused() const { return refused_; }

@@ -14,6 +14,7 @@ std::size_t Review::errors() const {
 
 std::vector<std::string> Review::lines() const {
   std::vector<std::string> out;
+  out.reserve(incompatible.size());
   for (const auto& finding : incompatible) out.push_back(finding.line());
   return out;
 }

@@ -7,6 +7,7 @@
 #include "kube/client.h"
 #include "kube/object.h"
 #include "operator/controller.h"
+#include "operator/namespace_labels.h"
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
 #include "operator/status.h"
@@ -325,6 +326,28 @@ TEST(operator_control, restart_writes_nothing_when_all_is_as_it_should_be) {
   cluster.start_operator();
   cluster.settle();
   EXPECT_EQ(cluster.writes - before, 0);
+}
+
+TEST(operator_control, psa_labels_the_namespace_once) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.settle();
+  const auto label = [&](const char* mode) {
+    return std::string(kube::label(cluster.get(kube::kNamespaces, "", kNs),
+                                   std::string("pod-security.kubernetes.io/") + mode));
+  };
+  EXPECT_EQ(label("enforce"), "");
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"psa":{"enabled":true}}})");
+  cluster.settle();
+  for (const char* mode : {"enforce", "audit", "warn"}) EXPECT_EQ(label(mode), "privileged") << mode;
+  const int writes = cluster.writes;
+  cluster.loop->run_for(10min);
+  EXPECT_EQ(cluster.writes, writes);
+  // OpenShift's own rules.
+  const Json ours = *parse_json(R"({"metadata":{"name":"nvidia-gpu-operator"}})");
+  EXPECT_EQ(to_text(namespace_patch(ours, false, true)),
+            R"({"metadata":{"labels":{"openshift.io/cluster-monitoring":"true"}}})");
+  EXPECT_EQ(to_text(namespace_patch(*parse_json(R"({"metadata":{"name":"other"}})"), true, true)), "{}");
 }
 
 TEST(operator_control, key_patterns_of_gpu_labels) {

@@ -121,7 +121,7 @@ std::set<Right> used() {
   cluster.start_operator(&own);
   cluster.node("n1", kGpu);
   cluster.node("n2", kGpu);
-  cluster.policy("p", R"({"fleet":{"startupTaint":{"enabled":true}}})");
+  cluster.policy("p", R"({"fleet":{"startupTaint":{"enabled":true}},"psa":{"enabled":true}})");
   cluster.loop->run_for(30s);
   cluster.pod("nvidia-container-toolkit-daemonset", "n1",
               R"({"containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":4,
