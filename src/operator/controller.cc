@@ -42,7 +42,7 @@ struct Controller::Impl {
         policies(
             l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
         nodes(
-            l, [this](const std::string& name, Finished done) { reconcile_node(name, std::move(done)); },
+            l, [this](const std::string& name, const Finished& done) { reconcile_node(name, done); },
             node_queue()),
         drivers(
             l, [this](const std::string&, Finished done) { reconcile_drivers(std::move(done)); },
@@ -71,12 +71,14 @@ struct Controller::Impl {
   void touch_drivers(const kube::Resource& type, const Json& object);
   void pass();
   void ask_server(std::function<void(Result<>)> done);
-  void discover(const std::string& group_version, std::function<void(const std::set<std::string>&)> then);
+  void discover(const std::string& group_version,
+                const std::function<void(const std::set<std::string>&)>& then);
   void ask_openshift();
   void answered(const Result<>& result);
   void reconcile(Finished done);
-  void reconcile_active(const Object& live, Finished done);
-  void finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry, Finished done);
+  void reconcile_active(const Object& live, const Finished& done);
+  void finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry,
+              const Finished& done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
   std::string nodes_without_gpus() const;
   void nodes_refused(const kube::ApiError& error);
@@ -84,11 +86,12 @@ struct Controller::Impl {
   void ask_definition();
   void label_namespace(std::int64_t generation);
   NodeChange labels_of(const Object& node);
-  void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints, Finished done);
+  void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
+                  const Finished& done);
   void look_again(const std::string& node);
   void look(const Object& node, const fleet::NodeChain& chain, bool wanted, const Finished& done);
   ClusterView view() const;
-  void reconcile_node(const std::string& name, Finished done);
+  void reconcile_node(const std::string& name, const Finished& done);
   void reconcile_drivers(Finished done);
   void drivers_pass();
   std::vector<Object> all_policies() const;
@@ -305,7 +308,7 @@ void Controller::Impl::ask_server(std::function<void(Result<>)> done) {
 
 // The plural names of the kinds of a group version; none where it is not served.
 void Controller::Impl::discover(const std::string& group_version,
-                                std::function<void(const std::set<std::string>&)> then) {
+                                const std::function<void(const std::set<std::string>&)>& then) {
   HttpRequest request;
   request.path = "/apis/" + group_version;
   asking = client.raw(request, [this, group_version, then](kube::ApiResult<HttpResponse> found) {
@@ -426,30 +429,30 @@ void Controller::Impl::reconcile(Finished done) {
   }
   // Installed types may change between edits of the policy, not between two events of a DaemonSet.
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
-  if (server_known && generation == seen_generation) return reconcile_active(live, std::move(done));
+  if (server_known && generation == seen_generation) return reconcile_active(live, done);
   if (!has(*live, {"status", "state"}))
     status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {}, [](bool) {});
-  ask_server([this, live, generation, done](const Result<>& known) mutable {
-    if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, std::move(done));
+  ask_server([this, live, generation, done](const Result<>& known) {
+    if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, done);
     seen_generation = generation;
     driver_controller.touch_all();  // what the server is may have changed
-    reconcile_active(live, std::move(done));
+    reconcile_active(live, done);
   });
 }
 
-void Controller::Impl::reconcile_active(const Object& live, Finished done) {
+void Controller::Impl::reconcile_active(const Object& live, const Finished& done) {
   // Tried again when either of the two changes.
   if (const std::string other = gpu_cluster(); !other.empty()) {
     rules.reset();
-    return finish(live, excluded_outcome(other), {}, false, std::move(done));
+    return finish(live, excluded_outcome(other), {}, false, done);
   }
   auto parsed = policy::parse_cluster_policy(*live);
-  if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {}, false, std::move(done));
+  if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {}, false, done);
   StatusNotes notes;
   for (const auto& note : parsed->notes) notes.fields.push_back(note.text);
   notes.dropped = dropped;
   if (auto checked = policy::check(parsed->spec); !checked) {
-    return finish(live, failed_outcome(checked.error().text()), notes, false, std::move(done));
+    return finish(live, failed_outcome(checked.error().text()), notes, false, done);
   }
   rules = label_rules(parsed->spec);
   if (parsed->spec.driver.use_nvidia_driver_crd && driver_controller.synced())
@@ -478,7 +481,7 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
   const auto enforce = options.env.find("COMPATIBILITY_ENFORCE");
   if (found.errors() > 0 && enforce != options.env.end() && enforce->second == "true") {
     const std::string why = "incompatible, and COMPATIBILITY_ENFORCE is true: " + join(found.lines(), "; ");
-    return finish(live, failed_outcome(why), notes, false, std::move(done));
+    return finish(live, failed_outcome(why), notes, false, done);
   }
   auto plan = std::make_shared<Plan>(render(*parsed, facts, options.assets));
   for (auto& state : plan->states) {
@@ -495,12 +498,12 @@ void Controller::Impl::reconcile_active(const Object& live, Finished done) {
     }
     last_warnings = warnings;
   }
-  applier.apply(*plan, parsed->uid, [this, live, plan, notes, done](Applier::Report applied) mutable {
+  applier.apply(*plan, parsed->uid, [this, live, plan, notes, done](const Applier::Report& applied) {
     metrics.count_write(applied.writes);
     const auto states = report(*plan, applied);
     const ClusterView seen = view();
     metrics.set_has_nfd_labels(seen.has_feature_labels);
-    finish(live, outcome_of(states, seen), notes, !applied.errors.empty() || applied.raced, std::move(done));
+    finish(live, outcome_of(states, seen), notes, !applied.errors.empty() || applied.raced, done);
   });
 }
 
@@ -547,7 +550,7 @@ std::string Controller::Impl::nodes_without_gpus() const {
 }
 
 void Controller::Impl::finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry,
-                              Finished done) {
+                              const Finished& done) {
   // What nodes do not get is no state's error.
   if (!refused_nodes.empty() && outcome.reason != "ReconcileFailed") outcome = failed_outcome(refused_nodes);
   metrics.set_status(outcome.metric);
@@ -573,7 +576,7 @@ void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, b
   if (health.words() != broken_nodes && !active.empty()) policies.add_after("policy", kWordsDelay);
 }
 
-void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
+void Controller::Impl::reconcile_node(const std::string& name, const Finished& done) {
   const auto node = cache.of(kube::kNodes).get(name);
   if (!leading || !node || !cache.synced()) return done(true);
   if (!rules) {
@@ -581,7 +584,7 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
     if (!all_policies().empty()) return done(true);
     const TaintChange taints = decide_taints(*node, {}, false, false, false);
     if (taints.empty()) return look(node, {}, false, done);
-    return patch_node(node, {}, taints, std::move(done));
+    return patch_node(node, {}, taints, done);
   }
   const NodeChange change = labels_of(node);
   const bool served = change.gpu && kube::label(*node, "nvidia.com/gpu.deploy.operands") != "false";
@@ -590,7 +593,7 @@ void Controller::Impl::reconcile_node(const std::string& name, Finished done) {
   const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);
   // The patch's own event brings the node back here.
   if (change.empty() && taints.empty()) return look(node, chain, is_gpu(node) && served, done);
-  patch_node(node, change, taints, std::move(done));
+  patch_node(node, change, taints, done);
 }
 
 NodeChange Controller::Impl::labels_of(const Object& node) {
@@ -615,7 +618,7 @@ NodeChange Controller::Impl::labels_of(const Object& node) {
 }
 
 void Controller::Impl::patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
-                                  Finished done) {
+                                  const Finished& done) {
   const std::string name(kube::name_of(*node));
   Json patch = node_patch(change);
   add_taints(patch, taints, *node);
