@@ -55,6 +55,14 @@ TEST(cluster_controllers, case26_background_deletion_takes_all_dependents) {
   EXPECT_EQ(t.count(kControllerRevisions, "default"), 0);
 }
 
+TEST(cluster_controllers, dependents_go_with_their_owners_whole_kind) {
+  OwnerCluster t;
+  t.remove(kube::kCustomResourceDefinitions, "", "widgets.test.io");
+  t.settle(5s);
+  EXPECT_FALSE(t.get(kDaemonSets, "default", "d"));
+  EXPECT_EQ(t.count(kPods, "default"), 0);
+}
+
 TEST(cluster_controllers, case26_orphaned_dependents_stay_without_owner) {
   OwnerCluster t;
   t.remove(kWidgets, "", "w", {.propagation = "Orphan"});

@@ -14,7 +14,7 @@ namespace {
 
 class BoostPattern : public Pattern {
  public:
-  explicit BoostPattern(boost::regex program) : program_(std::move(program)) {}
+  explicit BoostPattern(const boost::regex& program) : program_(program) {}
   bool found_in(std::string_view text) const override {
     try {
       return boost::regex_search(text.begin(), text.end(), program_);
@@ -412,6 +412,7 @@ void Schema::validate(const Json& value, const Json* old, const std::string& pat
   }
   if (!enum_.empty() && std::find(enum_.begin(), enum_.end(), value) == enum_.end()) {
     std::vector<std::string> words;
+    words.reserve(enum_.size());
     for (const Json& word : enum_) words.push_back(word.is_string() ? str(as_text(word)) : to_text(word));
     errors.push_back(unsupported(path, value, words));
   }
@@ -419,7 +420,9 @@ void Schema::validate(const Json& value, const Json* old, const std::string& pat
 }
 
 void Schema::check_scalar(const Json& value, const std::string& path, FieldErrors& errors) const {
-  auto say = [&](std::string detail) { errors.push_back(invalid(path, value, path + " in body " + detail)); };
+  auto say = [&](const std::string& detail) {
+    errors.push_back(invalid(path, value, path + " in body " + detail));
+  };
   auto shown = [](double number) { return number_text(number); };
   if (value.is_string()) {
     std::string_view text = as_text(value);

@@ -2,6 +2,7 @@
 // that the server has: what owns what, by uid. The graph comes from watches, one a resource type, of metadata
 // alone.
 #include <algorithm>
+#include <deque>
 #include <set>
 
 #include "base/log.h"
@@ -254,11 +255,22 @@ class GarbageCollector final : public Controller {
     const std::string ns = found->second.ns;
     nodes_.erase(found);
     if (const auto group = dependents_.find(uid); group != dependents_.end()) {
+      note_end(uid);
       for (const std::string& dependent : group->second) queue_.add(dependent);
     }
     if (ns.empty()) return;
     const Object object = context_.namespaces.get(ns);
     if (object && is_terminating(*object)) namespace_queue_.add(ns);
+  }
+
+  // Owners that were seen to end, the latest ones: they never come back, whatever becomes of their kind.
+  void note_end(const std::string& uid) {
+    constexpr std::size_t kMost = 1000;
+    if (!ended_.insert(uid).second) return;
+    ended_order_.push_back(uid);
+    if (ended_order_.size() <= kMost) return;
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
   }
 
   // --- decisions about one object ---
@@ -359,9 +371,14 @@ class GarbageCollector final : public Controller {
     });
     for (const Owner& owner : absent) {
       const auto type = type_of(owner);
-      // A kind that the server does not serve now may only be away for a while.
+      // A kind that the server does not serve now may only be away for a while; not so an object that has
+      // ended.
       if (!type) {
-        *found_again = true;
+        if (ended_.contains(owner.uid)) {
+          still->push_back(owner);
+        } else {
+          *found_again = true;
+        }
         continue;
       }
       const auto step = gather.step();
@@ -609,7 +626,9 @@ class GarbageCollector final : public Controller {
   std::map<std::string, std::shared_ptr<Type>> types_;                 // "group/plural"
   std::unordered_map<std::string, Node> nodes_;                        // by uid
   std::unordered_map<std::string, std::set<std::string>> dependents_;  // owner's uid -> uids
-  bool settled_ = false;                                               // discovery has succeeded once
+  std::set<std::string> ended_;                                        // see note_end()
+  std::deque<std::string> ended_order_;
+  bool settled_ = false;  // discovery has succeeded once
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   kube::Informer crds_;
   kube::WorkQueue queue_;
