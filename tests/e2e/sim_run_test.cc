@@ -54,6 +54,19 @@ TEST_F(sim_run, not_ready_is_one_and_the_broken_link_is_named) {
   EXPECT_NE(ended.out.find("not ready after 2m0s. First broken link: "), std::string::npos) << ended.out;
 }
 
+TEST_F(sim_run, a_kept_cluster_goes_on) {
+  const std::string data = dir_.path() / "data";
+  std::vector<std::string> ends;
+  for (const char* name : {"first", "second"}) {
+    const std::string objects = dir_.path() / name;
+    const ExitState ended = run({fleet_, "--data-dir", data, "--until", "stable", "--objects", objects});
+    EXPECT_EQ(ended.code, 0) << ended.out;
+    ends.push_back(*read_file(objects));
+  }
+  EXPECT_GT(ends[0].size(), 1000u);
+  EXPECT_EQ(ends[0], ends[1]);
+}
+
 TEST_F(sim_run, bad_input_is_two) {
   const std::string faults = file("faults.yaml", "faults:\n  - {node: gpu, event: rebot}\n");
   const ExitState bad = run({fleet_, "--faults", faults});
