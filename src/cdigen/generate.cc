@@ -209,6 +209,7 @@ std::vector<Chosen> every_device(const hardware::Inventory& inventory) {
 std::string why_no_device(const hardware::Inventory& inventory) {
   if (!awaits_mig_instances(inventory)) return "invalid spec, no devices: there is no GPU";
   std::vector<std::string> gpus;
+  gpus.reserve(inventory.gpus.size());
   for (const auto& gpu : inventory.gpus) gpus.push_back(std::to_string(gpu.index));
   return "invalid spec, no devices: MIG is on and no instance has been made on GPU " + join(gpus, ", ");
 }

@@ -1,5 +1,6 @@
 // A vGPU host among a fleet's nodes: what its /sys and NVML show, and what writing there does.
 #include "base/process.h"
+#include "cluster/fleet/control.h"
 #include "demo_fleet.h"
 
 namespace gpuop {
@@ -64,6 +65,11 @@ TEST_F(vgpu, hosts_show_devices_and_take_writes) {
   EXPECT_EQ(killed, 1);
   shell("t4", "echo 1 > /sys/bus/mdev/devices/" + uuid + "/remove");
   EXPECT_TRUE(wait([&] { return !file_exists(device); }, 10s)) << logs();
+  const auto rebooted = cluster::send_node_event(loop_, state_, "l40s", {});
+  ASSERT_TRUE(rebooted) << rebooted.error().text() << logs();
+  EXPECT_EQ(shell("l40s", "cat " + first), "0\n");
+  shell("l40s", "echo 1561 > " + first);
+  EXPECT_TRUE(wait([&] { return creatable(1) == nothing; }, 10s)) << creatable(1) << logs();
 }
 
 }  // namespace
