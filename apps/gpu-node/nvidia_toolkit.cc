@@ -83,6 +83,8 @@ void add_installer(CLI::App& app, toolkit::Options& options) {
          {"TOOLKIT_PID_FILE", "PID_FILE"});
   app.add_flag("-p,--enable-nri-plugin", options.enable_nri_plugin, "inject through NRI")
       ->envname("ENABLE_NRI_PLUGIN");
+  option(app, "--configured-file", options.configured, "file that is made when the engine is configured",
+         {"TOOLKIT_CONFIGURED_FILE"});
   option(app, "--driver-root,--nvidia-driver-root", options.driver_root, "driver root, as the host sees it",
          {"NVIDIA_DRIVER_ROOT", "DRIVER_ROOT"});
   option(app, "--driver-root-ctr-path", options.driver_root_ctr_path, "driver root, here",

@@ -10,10 +10,11 @@ std::string map_key(std::string_view api_version, std::string_view kind) {
   return std::string(api_version) + "/" + std::string(kind);
 }
 
-// What a node's chain reads of its pods.
+// What a node's chain reads of its pods, and who wakes them.
 std::vector<std::string> pod_fields() {
-  std::vector<std::string> out{"spec.nodeName", "status.phase", "status.conditions.type",
-                               "status.conditions.status", "status.conditions.message"};
+  std::vector<std::string> out{
+      "spec.nodeName",          "spec.runtimeClassName",    "status.phase",
+      "status.conditions.type", "status.conditions.status", "status.conditions.message"};
   for (const char* list : {"status.initContainerStatuses.", "status.containerStatuses."}) {
     // Of "running" only that it is there.
     for (const char* field :

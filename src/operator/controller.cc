@@ -20,6 +20,7 @@
 #include "operator/refusals.h"
 #include "operator/review.h"
 #include "operator/status_writer.h"
+#include "operator/wake.h"
 #include "policy/crds.h"
 
 namespace gpuop::op {
@@ -39,6 +40,7 @@ struct Controller::Impl {
         status(c, cache, events),
         driver_controller(c, cache, options, status),
         health(c, cache, events, metrics),
+        waker(l, c, options.ns),
         policies(
             l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
         nodes(
@@ -107,6 +109,7 @@ struct Controller::Impl {
   StatusWriter status;
   DriverController driver_controller;
   NodeHealth health;
+  Waker waker;
   kube::WorkQueue policies;
   kube::WorkQueue nodes;
   kube::WorkQueue drivers;
@@ -226,6 +229,7 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
   }
   if (type.kind == "ClusterPolicy") driver_controller.touch_all();
   if (type.kind == "Pod") {
+    waker.changed(old, now);
     const Object& pod = now ? now : old;
     const Json* before = old ? find(*old, {"status"}) : nullptr;
     const Json* after = now ? find(*now, {"status"}) : nullptr;
@@ -700,6 +704,7 @@ bool Controller::synced() const {
 void Controller::lead() {
   impl_->leading = true;
   impl_->waiting = impl_->loop.after(kUnsynced, [raw = impl_.get()] { raw->tell_unsynced(); });
+  impl_->waker.lead();
   impl_->pass();
 }
 

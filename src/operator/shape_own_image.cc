@@ -1,9 +1,11 @@
 // What differs where a container's image is the operator's own: roles of gpu-node are called directly and
 // wait for their gates by events, so shell loops, entry point scripts and probe delays go (architecture §7).
 #include <array>
+#include <limits>
 
 #include "operator/pod.h"
 #include "operator/shape.h"
+#include "operator/wake.h"
 
 namespace gpuop::op {
 
@@ -121,6 +123,20 @@ void see_driver(const View& view, Json& pod, Json& container) {
   ensure_host_mount(pod, container, "host-root", root, "", "/host", true);
 }
 
+// The container is ready when the runtime is configured, and says so: the file is the container's own, so
+// that none of an earlier one is taken for it. The probe ends by itself when the file comes; nothing limits
+// how long that may take.
+void tell_runtime(Json& daemonset, Json& container) {
+  constexpr std::string_view kFile = "/run/runtime-configured";
+  set_env(container, "TOOLKIT_CONFIGURED_FILE", kFile);
+  set(container, {"startupProbe"},
+      JsonObject{{"exec", JsonObject{{"command", JsonArray{"gpu-node", "wait-for", kFile}}}},
+                 {"timeoutSeconds", 60},
+                 {"periodSeconds", 1},
+                 {"failureThreshold", std::numeric_limits<std::int32_t>::max()}});
+  set(daemonset, {"spec", "template", "metadata", "labels", kTellsRuntime}, "true");
+}
+
 }  // namespace
 
 void shape_own_image(const View& view, Json& daemonset) {
@@ -147,6 +163,7 @@ void shape_own_image(const View& view, Json& daemonset) {
     for (std::string_view probe : {"startupProbe", "livenessProbe", "readinessProbe"})
       quicken(*container, probe);
     if (entry.needs_driver) see_driver(view, pod, *container);
+    if (entry.container == "nvidia-container-toolkit-ctr") tell_runtime(daemonset, *container);
   }
 }
 

@@ -227,6 +227,10 @@ Result<> Toolkit::apply(const hardware::DriverReady& driver) {
     static_cast<void>(removed);
   }
   if (!options_.no_runtime_config && !options_.enable_nri_plugin) TRY(set_up_engine());
+  if (!options_.configured.empty()) {
+    TRY(make_dirs(options_.configured.parent_path()));
+    TRY(write_file_atomic(options_.configured, ""));
+  }
   return {};
 }
 
@@ -413,6 +417,7 @@ Result<> Toolkit::clean_up() {
 }
 
 void Toolkit::release() {
+  if (!options_.configured.empty()) static_cast<void>(remove_file(options_.configured));
   auto removed = remove_file(options_.pid_file);
   static_cast<void>(removed);
   lock_.reset();

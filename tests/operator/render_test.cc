@@ -8,6 +8,7 @@
 
 #include "operator/digest.h"
 #include "operator/pod.h"
+#include "operator/wake.h"
 #include "render_fixture.h"
 
 namespace gpuop::op {
@@ -466,6 +467,25 @@ TEST(operator_render, our_image_runs_roles_without_shells_and_delays) {
       EXPECT_FALSE(text.contains("initialDelaySeconds")) << name;
     }
   }
+}
+
+TEST(operator_render, a_toolkit_of_ours_is_ready_when_the_runtime_is_configured) {
+  Rendered ours = with_own_image();
+  const Json& container = ours.container(kToolkitSet, kToolkitCtr);
+  const std::string file = env_value(container, "TOOLKIT_CONFIGURED_FILE");
+  EXPECT_NE(file, "");
+  const JsonArray& command = get_array(container, {"startupProbe", "exec", "command"});
+  ASSERT_FALSE(command.empty());
+  EXPECT_EQ(as_text(command.back()), file);
+  EXPECT_FALSE(file.starts_with("/run/nvidia/")) << "on the host it would outlive the container";
+  const auto told = [](const Rendered& r) {
+    return get_string(r.object("DaemonSet", kToolkitSet),
+                      {"spec", "template", "metadata", "labels", kTellsRuntime});
+  };
+  EXPECT_EQ(told(ours), "true");
+  Rendered upstream("{toolkit: {enabled: true}}");
+  EXPECT_EQ(told(upstream), "");
+  EXPECT_FALSE(has(upstream.container(kToolkitSet, kToolkitCtr), {"startupProbe"}));
 }
 
 TEST(operator_render, roles_of_ours_see_the_driver_by_mounts_too) {

@@ -11,9 +11,8 @@ namespace {
 TEST(real, demo_comes_up_on_the_real_control_plane_and_leaves_it_as_it_was) {
   const std::string kubeconfig = env_or("GPUOP_REAL_BARE_KUBECONFIG");
   ASSERT_NE(kubeconfig, "");
-  TempDir state;
   const auto demo = run({BUILD_ROOT "/bin/gpuctl", "demo", "--kubeconfig", kubeconfig, "--state-dir",
-                         (state.path() / "fleet").string(), "--timeout", "2m"},
+                         (fs::path(folder()) / "fleet").string(), "--timeout", "2m"},
                         5min);
   EXPECT_EQ(demo.code, 0) << demo.out << demo.err;
   for (const char* part :

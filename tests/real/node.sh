@@ -15,6 +15,34 @@ hierarchies() {
   fi
 }
 
+# A kubelet needs these; a group of its own shows whether they are to be had.
+try_cgroups() {
+  local base group name missing=
+  group=gpuop-real-try-$$
+  for base in $(hierarchies); do
+    mkdir "$base/$group" 2>/dev/null || die "a kubelet needs cgroups, and '$base' cannot be written"
+    rmdir "$base/$group"
+  done
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    for name in cpu cpuset memory pids; do
+      grep -qw $name /sys/fs/cgroup/cgroup.subtree_control || echo "+$name" >/sys/fs/cgroup/cgroup.subtree_control || missing+=" $name"
+    done 2>/dev/null
+  else
+    for name in cpu cpuacct cpuset memory; do
+      awk -v name=$name '$3 == "cgroup" && ("," $4 ",") ~ "," name "," {found = 1} END {exit !found}' /proc/mounts || missing+=" $name"
+    done
+  fi
+  [ -z "$missing" ] || die "a kubelet needs cgroup controllers that are not to be had here:$missing"
+}
+
+# Where a cluster with nodes can keep its data: the first that is no overlay, beneath which another cannot lie.
+work_folder() { # work_folder NAME
+  local base
+  for base in /var/tmp /run; do
+    [ "$(stat -f -c %T $base)" = overlayfs ] || { echo "$base/$1"; return; }
+  done
+}
+
 remove_cgroups() { # whatever still runs there is ended with it
   local name=$1 base group i
   for base in $(hierarchies); do
@@ -146,12 +174,16 @@ node() {
   kubelet_configuration "$group" >"$folder/etc/kubelet.yaml"
   ln -f "$cache/tools/pause.tar" "$folder/images/0-pause.tar" 2>/dev/null || cp "$cache/tools/pause.tar" "$folder/images/0-pause.tar"
   cp "$build/image/gpu-operator.tar" "$folder/images/gpu-operator.tar"
-  for base in $(hierarchies); do mkdir -p "$base/$group"; done
+  for base in $(hierarchies); do
+    mkdir -p "$base/$group"
+    # On the machine of its own that it stands for nothing else would run.
+    [ ! -e "$base/$group/cpu.shares" ] || echo 10240 >"$base/$group/cpu.shares"
+    [ ! -e "$base/$group/cpu.weight" ] || echo 1000 >"$base/$group/cpu.weight"
+  done
   put_policy "$dir"
-  setsid "$build/tests/real_node" --cluster "$dir" --name "$name" --fleet "${GPUOP_REAL_HARDWARE:-$here/node.yaml}" \
+  launch "$folder/pid" "$build/tests/real_node" --cluster "$dir" --name "$name" --fleet "${GPUOP_REAL_HARDWARE:-$here/node.yaml}" \
     --stage "$build/image" --tools "$cache/tools/image" --folder "$folder" --address "$address" --api-port "$port" \
-    >"$dir/log/$name.log" 2>&1 </dev/null &
-  echo $! >"$folder/pid"
+    >"$dir/log/$name.log" 2>&1 </dev/null
   until_true 5 alive "$dir" "$folder/pid" || true
   node_is() { ! alive "$dir" "$folder/pid" || "$@"; }
   until_true 60 node_is api "$dir" "/api/v1/nodes/$name" || give_up "$dir" "$folder" "node $name did not register within 60 s"

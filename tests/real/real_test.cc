@@ -15,10 +15,6 @@ namespace {
 constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:v0.1.0";
 constexpr double kUpstreamSeconds = 21, kGoalSeconds = 5;
 
-double seconds(Duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
 std::string gpu_pod(const std::string& name, const std::string& command) {
   return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name +
          "}\nspec:\n  restartPolicy: Never\n  containers:\n  - name: cuda\n    image: " + kImage +
@@ -43,20 +39,31 @@ std::string phase_of(const std::string& pod) {
          << waited.err << kubectl({"describe", "pod", pod}).out << kubectl({"logs", pod}).out;
 }
 
-// When the node got the label that everything starts from, and when all was validated.
+// When the node got the label that everything starts from, when the device plugin was ready, when the node
+// showed its GPUs, and when all was validated.
 struct Times {
-  std::optional<Duration> labelled, validated;
+  std::optional<Duration> labelled, plugin, shown, validated;
+  bool all() const { return labelled && plugin && shown && validated; }
 };
 
 Times follow(Loop& loop, Watch& watch, Duration limit) {
   Times times;
+  const auto first = [&loop](std::optional<Duration>& time, bool now) {
+    if (now && !time) time = loop.elapsed();
+  };
   const auto look = [&] {
     watch.nodes->for_each([&](const auto& node) {
-      if (kube::label(*node, "feature.node.kubernetes.io/pci-10de.present") == "true" && !times.labelled)
-        times.labelled = loop.elapsed();
+      first(times.labelled, kube::label(*node, "feature.node.kubernetes.io/pci-10de.present") == "true");
+      const auto gpus = get_string(*node, {"status", "allocatable", "nvidia.com/gpu"});
+      first(times.shown, !gpus.empty() && gpus != "0");
     });
-    if (watch.chain().ready() && !times.validated) times.validated = loop.elapsed();
-    return times.labelled && times.validated;
+    watch.pods->for_each([&](const auto& pod) {
+      const JsonArray& containers = get_array(*pod, {"status", "containerStatuses"});
+      first(times.plugin, kube::label(*pod, "app") == "nvidia-device-plugin-daemonset" &&
+                              !containers.empty() && get_bool(containers[0], {"ready"}));
+    });
+    first(times.validated, watch.chain().ready());
+    return times.all();
   };
   loop.run_until(look, limit);
   return times;
@@ -73,12 +80,18 @@ TEST(real, node_goes_from_its_label_to_validated) {
   Loop loop;
   Watch watch(loop);
   const Times times = follow(loop, watch, 120s);
-  ASSERT_TRUE(times.validated && times.labelled)
-      << fleet::render(watch.chain()) << kubectl({"get", "pods", "-A", "-o", "wide"}).out
-      << kubectl({"get", "events", "-A", "--sort-by=.lastTimestamp"}).out;
-  const double took = seconds(*times.validated - *times.labelled);
+  ASSERT_TRUE(times.all()) << fleet::render(watch.chain()) << kubectl({"get", "pods", "-A", "-o", "wide"}).out
+                           << kubectl({"get", "events", "-A", "--sort-by=.lastTimestamp"}).out;
+  const auto since_label = [&](const std::optional<Duration>& time) {
+    return std::chrono::duration<double>(*time - *times.labelled).count();
+  };
   std::printf("= node's label to validated: %.2f s (upstream on such a cluster: %.0f s; goal: %.0f s)\n",
-              took, kUpstreamSeconds, kGoalSeconds);
+              since_label(times.validated), kUpstreamSeconds, kGoalSeconds);
+  std::printf(
+      "= of it until the device plugin was ready: %.2f s, until the node showed its GPUs: %.2f s (the "
+      "kubelet "
+      "writes a node's status every 10 s)\n",
+      since_label(times.plugin), since_label(times.shown));
   const Json node = get_json({"node", node_name()});
   EXPECT_EQ(get_string(node, {"status", "allocatable", "nvidia.com/gpu"}), "8");
   EXPECT_EQ(kube::label(node, "nvidia.com/gpu.product"), "NVIDIA-A100-SXM4-80GB");
@@ -185,21 +198,145 @@ TEST(real, deleted_policy_leaves_no_operand_and_no_gpu_label) {
   EXPECT_TRUE(contains(left.err, "No resources found")) << left.out;
 }
 
-TEST(real, helm_installs_a_pod_uses_its_gpu_and_helm_uninstalls) {
-  const std::string ns = kOperatorNamespace, chart = SOURCE_ROOT "/deploy/chart";
-  const auto installed = helm({"install", "gpu-operator", chart, "-n", ns, "--create-namespace", "--wait",
-                               "--timeout", "3m", "--set", "migManager.enabled=false"});
-  ASSERT_EQ(installed.code, 0) << installed.out << installed.err << kubectl({"get", "pods", "-A"}).out;
-  const auto ready = kubectl(
+// --- the chart, with Helm ---
+
+constexpr const char* kPluginSet = "daemonset/nvidia-device-plugin-daemonset";
+
+// VERB of the release with the chart's values and `more`.
+ExitState release(const std::string& verb, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args{verb, "gpu-operator"};
+  if (verb == "install" || verb == "upgrade") {
+    // The program of the MIG manager is not in our image.
+    args.insert(args.end(), {SOURCE_ROOT "/deploy/chart", "--set", "migManager.enabled=false"});
+  }
+  args.insert(args.end(), more.begin(), more.end());
+  args.insert(args.end(), {"-n", kOperatorNamespace, "--wait", "--timeout", "3m"});
+  return helm(std::move(args));
+}
+
+::testing::AssertionResult policy_is_ready() {
+  const auto waited = kubectl(
       {"wait", "--for=jsonpath={.status.state}=ready", "clusterpolicy/cluster-policy", "--timeout=120s"}, "",
       130s);
-  EXPECT_EQ(ready.code, 0) << ready.err << kubectl({"get", "pods", "-A"}).out;
+  if (waited.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << waited.err << kubectl({"get", "clusterpolicy", "-o", "yaml"}).out
+                                       << kubectl({"get", "pods", "-A"}).out;
+}
+
+Json plugin_set() {
+  return get_json({kPluginSet, "-n", kOperatorNamespace});
+}
+
+// Waits until the device plugin's template has `value` at `path`.
+::testing::AssertionResult plugin_template_has(const std::string& path, const std::string& value) {
+  const auto waited =
+      kubectl({"-n", kOperatorNamespace, "wait", "--for=jsonpath={.spec.template." + path + "}=" + value,
+               kPluginSet, "--timeout=30s"});
+  if (waited.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << waited.err << to_text(plugin_set());
+}
+
+TEST(real, helm_installs_and_a_pod_uses_its_gpu) {
+  const auto installed = release("install", {"--create-namespace", "--set", "daemonsets.labels.team=a"});
+  ASSERT_EQ(installed.code, 0) << installed.out << installed.err << kubectl({"get", "pods", "-A"}).out;
+  EXPECT_TRUE(policy_is_ready());
   ASSERT_EQ(kubectl({"apply", "-f", "-"}, gpu_pod("after-helm", "[vectorAdd]")).code, 0);
   EXPECT_TRUE(ends_well("after-helm"));
   EXPECT_EQ(kubectl({"delete", "pod", "after-helm", "--timeout=30s"}).code, 0);
-  const auto removed = helm({"uninstall", "gpu-operator", "-n", ns, "--wait", "--timeout", "2m"});
-  EXPECT_EQ(removed.code, 0) << removed.out << removed.err;
-  EXPECT_EQ(kubectl({"delete", "namespace", ns, "--timeout=60s"}).code, 0);
+}
+
+// What another manager says of an operand or of a node stays, and nobody writes again and again.
+TEST(real, server_side_apply_by_another_manager_is_not_fought) {
+  const std::string theirs = std::string(R"(
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: nvidia-device-plugin-daemonset
+  namespace: )") + kOperatorNamespace +
+                             R"(
+  annotations: {example.com/owner: team-a}
+spec:
+  template:
+    spec: {terminationGracePeriodSeconds: 31}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: )" + node_name() + R"(
+  labels: {nvidia.com/gpu.deploy.dcgm-exporter: "false"}
+)";
+  const auto applied =
+      kubectl({"apply", "--server-side", "--force-conflicts", "--field-manager=team-a", "-f", "-"}, theirs);
+  ASSERT_EQ(applied.code, 0) << applied.err;
+  const auto taken = kubectl({"-n", kOperatorNamespace, "wait", "--for=delete", "pod", "-l",
+                              "app=nvidia-dcgm-exporter", "--timeout=30s"});
+  EXPECT_EQ(taken.code, 0) << taken.err;
+  EXPECT_EQ(kubectl({"-n", kOperatorNamespace, "rollout", "status", kPluginSet, "--timeout=60s"}).code, 0);
+  EXPECT_TRUE(policy_is_ready());
+  const Json settled = plugin_set();
+  EXPECT_EQ(get_string(settled, {"metadata", "annotations", "example.com/owner"}), "team-a");
+  EXPECT_EQ(get_int(settled, {"spec", "template", "spec", "terminationGracePeriodSeconds"}), 31);
+  // A while in which nothing may happen: what is waited for never comes.
+  EXPECT_NE(kubectl({"-n", kOperatorNamespace, "wait", "--for=delete", kPluginSet, "--timeout=4s"}).code, 0);
+  EXPECT_EQ(get_string(plugin_set(), {"metadata", "resourceVersion"}),
+            get_string(settled, {"metadata", "resourceVersion"}));
+  EXPECT_EQ(kube::label(get_json({"node", node_name()}), "nvidia.com/gpu.deploy.dcgm-exporter"), "false");
+  EXPECT_EQ(kubectl({"label", "node", node_name(), "nvidia.com/gpu.deploy.dcgm-exporter-"}).code, 0);
+}
+
+TEST(real, helm_upgrades_and_rolls_back) {
+  const auto upgraded = release("upgrade", {"--set", "daemonsets.labels.team=b"});
+  ASSERT_EQ(upgraded.code, 0) << upgraded.out << upgraded.err << kubectl({"get", "pods", "-A"}).out;
+  EXPECT_TRUE(plugin_template_has("metadata.labels.team", "b"));
+  EXPECT_EQ(kubectl({"-n", kOperatorNamespace, "rollout", "status", kPluginSet, "--timeout=60s"}).code, 0);
+  EXPECT_TRUE(policy_is_ready());
+  const auto back = release("rollback", {"1"});
+  ASSERT_EQ(back.code, 0) << back.out << back.err << kubectl({"get", "pods", "-A"}).out;
+  EXPECT_TRUE(plugin_template_has("metadata.labels.team", "a"));
+  EXPECT_EQ(kubectl({"-n", kOperatorNamespace, "rollout", "status", kPluginSet, "--timeout=60s"}).code, 0);
+  EXPECT_TRUE(policy_is_ready());
+}
+
+// A file of the node, as its processes see it.
+fs::path on_node(const std::string& path) {
+  const auto pid = read_file(fs::path(folder()) / "nodes" / node_name() / "init.pid");
+  return pid ? fs::path("/proc/" + std::string(trim(*pid)) + "/root" + path) : fs::path();
+}
+
+TEST(real, helm_uninstall_leaves_nothing_of_ours_on_the_node) {
+  ASSERT_TRUE(file_exists(on_node("/etc/containerd/conf.d/99-nvidia.toml")));
+  ASSERT_EQ(kubectl({"label", "node", node_name(), "example.com/mine=1",
+                     "nvidia.com/gpu.workload.config=container"})
+                .code,
+            0);
+  const auto removed = release("uninstall");
+  ASSERT_EQ(removed.code, 0)
+      << removed.out << removed.err << kubectl({"get", "pods", "-A"}).out
+      << kubectl({"-n", kOperatorNamespace, "logs", "job/gpu-operator-cleanup-nodes"}).out;
+  EXPECT_EQ(
+      kubectl({"-n", kOperatorNamespace, "wait", "--for=delete", "pods", "--all", "--timeout=60s"}).code, 0);
+  const Json node = get_json({"node", node_name()});
+  std::vector<std::string> ours;
+  for (const char* part : {"labels", "annotations"})
+    for (const auto& [key, value] : get_object(node, {"metadata", part}))
+      if (contains(key, "nvidia.com/") || contains(key, "feature.node.kubernetes.io/") ||
+          contains(key, "nfd.node.kubernetes.io/"))
+        ours.emplace_back(key);
+  EXPECT_EQ(ours, std::vector<std::string>{"nvidia.com/gpu.workload.config"}) << "which is the user's";
+  EXPECT_EQ(kube::label(node, "example.com/mine"), "1");
+  EXPECT_TRUE(get_array(node, {"spec", "taints"}).empty());
+  EXPECT_FALSE(file_exists(on_node("/etc/containerd/conf.d/99-nvidia.toml")));
+  const auto config = read_file(on_node("/etc/containerd/config.toml"));
+  ASSERT_TRUE(config);
+  EXPECT_FALSE(contains(*config, "nvidia")) << *config;
+  EXPECT_EQ(
+      kubectl({"label", "node", node_name(), "example.com/mine-", "nvidia.com/gpu.workload.config-"}).code,
+      0);
+  for (const char* kind : {"clusterrole", "clusterrolebinding", "runtimeclass", "clusterpolicy"}) {
+    const auto left = kubectl({"get", kind, "-o", "name"});
+    EXPECT_FALSE(contains(left.out, "nvidia") || contains(left.out, "gpu")) << left.out;
+  }
+  EXPECT_EQ(kubectl({"delete", "namespace", kOperatorNamespace, "--timeout=60s"}).code, 0);
 }
 
 }  // namespace

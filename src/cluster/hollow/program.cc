@@ -228,6 +228,7 @@ Result<std::unique_ptr<Program>> make_program(ProgramContext context) {
 int hollow_exec(HollowMachine& machine, const std::vector<std::string>& argv) {
   std::vector<std::string> words = argv;
   if (words.size() == 3 && words[1] == "-c") words = split_fields(words[2]);
+  if (words.size() > 1 && base_name(words[0]) == "gpu-node") words.erase(words.begin());
   if (words.empty()) return 127;
   // The driver container's startup probe asks for the driver, and opens its gate.
   const bool probe =

@@ -174,7 +174,8 @@ Result<> set_up(const NodeOptions& options) {
   root.layers = {options.tools};
   root.binds = {
       {options.folder / "etc", kEtc}, {options.folder / "images", kImages}, {"/sys/fs/cgroup", kCgroups}};
-  if (file_exists("/dev/kmsg")) root.binds.emplace_back("/dev/kmsg", "/dev/kmsg");
+  root.binds.emplace_back("/dev/null",
+                          "/dev/kmsg");  // the kubelet reads it, and the machine's is not this node's
   TRY(cluster::become_node(root));
   return prepare_node(options);
 }
