@@ -325,6 +325,7 @@ TEST(real, helm_uninstall_leaves_nothing_of_ours_on_the_node) {
   EXPECT_EQ(ours, std::vector<std::string>{"nvidia.com/gpu.workload.config"}) << "which is the user's";
   EXPECT_EQ(kube::label(node, "example.com/mine"), "1");
   EXPECT_TRUE(get_array(node, {"spec", "taints"}).empty());
+  EXPECT_EQ(kube::condition(node, "GPUReady"), nullptr);
   EXPECT_FALSE(file_exists(on_node("/etc/containerd/conf.d/99-nvidia.toml")));
   const auto config = read_file(on_node("/etc/containerd/config.toml"));
   ASSERT_TRUE(config);
