@@ -9,6 +9,7 @@ namespace gpuop {
 namespace {
 
 const std::string kGpuctl = BUILD_ROOT "/bin/gpuctl";
+const std::string kFleet = SOURCE_ROOT "/tests/e2e/bare.yaml";
 
 // A fleet without GPUs, from which everything that the demo installs has been taken again.
 class HelmOnFleet : public ::testing::Test {
@@ -21,8 +22,7 @@ class HelmOnFleet : public ::testing::Test {
       if (env_or("CI") == "true") FAIL() << "helm is not there: tests/tools/fetch-kubectl";
       GTEST_SKIP() << "helm is not there: tests/tools/fetch-kubectl";
     }
-    run({kGpuctl, "demo", "--fleet", SOURCE_ROOT "/tests/e2e/bare.yaml", "--timeout", "1s", "--keep",
-         "--state-dir", state()});
+    run({kGpuctl, "demo", "--fleet", kFleet, "--timeout", "1s", "--keep", "--state-dir", state()});
     ASSERT_TRUE(file_exists(kubeconfig()));
     kubectl("delete clusterpolicies --all --timeout=30s");
     kubectl("delete namespace gpu-operator --timeout=60s");

@@ -11,7 +11,7 @@ namespace gpuop::cluster::api {
 
 namespace {
 
-constexpr std::size_t kObjectLimit = 1536 * 1024;
+constexpr std::size_t kObjectLimit = 1536UL * 1024;
 constexpr int kNameTries = 8;
 constexpr std::int64_t kLongestGrace = 10ll * 365 * 86400;  // seconds; the clock holds no more than centuries
 

@@ -67,12 +67,10 @@ class GarbageCollector final : public Controller {
         queue_(context.loop,
                [this](const std::string& uid, auto finished) { look(uid, std::move(finished)); },
                {.base_delay = 5ms, .max_delay = 1000s, .workers = 32, .rate = 0}),
-        namespace_queue_(
-            context.loop,
-            [this](const std::string& name, auto finished) { end_namespace(name, std::move(finished)); },
-            {.base_delay = 5ms, .max_delay = 10s, .workers = 8}),
-        discovery_queue_(context.loop,
-                         [this](const std::string&, auto finished) { discover(std::move(finished)); },
+        namespace_queue_(context.loop,
+                         [this](const std::string& name, auto finished) { end_namespace(name, finished); },
+                         {.base_delay = 5ms, .max_delay = 10s, .workers = 8}),
+        discovery_queue_(context.loop, [this](const std::string&, auto finished) { discover(finished); },
                          {.base_delay = 100ms, .max_delay = 30s}) {}
 
   void start() override {
@@ -87,7 +85,7 @@ class GarbageCollector final : public Controller {
  private:
   // --- which types there are ---
 
-  void discover(std::function<void(bool)> finished) {
+  void discover(const std::function<void(bool)>& finished) {
     get_json("/apis", [this, finished](std::optional<Json> groups) {
       if (!groups) return finished(false);
       std::vector<std::string> paths{"/api/v1"};
@@ -98,7 +96,7 @@ class GarbageCollector final : public Controller {
       auto found = std::make_shared<std::map<std::string, std::shared_ptr<Type>>>();
       Gather gather(context_.loop, [this, found, finished, alive = std::weak_ptr(alive_)](bool ok) {
         if (alive.expired()) return;
-        if (ok) adopt(std::move(*found));
+        if (ok) adopt(*found);
         finished(ok);
       });
       for (const std::string& path : paths) {
@@ -146,7 +144,7 @@ class GarbageCollector final : public Controller {
     }
   }
 
-  void adopt(std::map<std::string, std::shared_ptr<Type>> found) {
+  void adopt(const std::map<std::string, std::shared_ptr<Type>>& found) {
     for (auto it = types_.begin(); it != types_.end();) {
       if (found.contains(it->first)) {
         ++it;
@@ -160,7 +158,7 @@ class GarbageCollector final : public Controller {
       it = types_.erase(it);
       for (const std::string& uid : gone) forget(uid);
     }
-    for (auto& [key, type] : found) {
+    for (const auto& [key, type] : found) {
       if (types_.contains(key)) continue;
       types_[key] = type;
       follow(type);
@@ -279,7 +277,7 @@ class GarbageCollector final : public Controller {
     const auto found = nodes_.find(uid);
     if (found == nodes_.end() || !all_synced()) return finished(true);
     const Node& node = found->second;
-    if (node.terminating && node.has_finalizer("orphan")) return orphan_dependents(node, std::move(finished));
+    if (node.terminating && node.has_finalizer("orphan")) return orphan_dependents(node, finished);
     if (node.terminating && node.has_finalizer("foregroundDeletion"))
       return wait_for_dependents(node, std::move(finished));
     if (node.terminating || node.owners.empty()) return finished(true);
@@ -329,7 +327,7 @@ class GarbageCollector final : public Controller {
     }
     if (absent.empty() && waiting.empty()) return finished(true);
     // The graph may lag behind the server: what it lacks is asked for once more before anything is removed.
-    confirm_absent(node.uid, std::move(absent), solid, std::move(waiting), std::move(finished));
+    confirm_absent(node.uid, absent, solid, waiting, finished);
   }
 
   static Json object_of(const Node& node) {
@@ -350,8 +348,8 @@ class GarbageCollector final : public Controller {
     return nullptr;
   }
 
-  void confirm_absent(const std::string& uid, std::vector<Owner> absent, bool solid,
-                      std::vector<Owner> waiting, std::function<void(bool)> finished) {
+  void confirm_absent(const std::string& uid, const std::vector<Owner>& absent, bool solid,
+                      const std::vector<Owner>& waiting, const std::function<void(bool)>& finished) {
     auto still = std::make_shared<std::vector<Owner>>();
     auto found_again = std::make_shared<bool>(false);
     const std::string ns = nodes_.at(uid).ns;
@@ -472,7 +470,7 @@ class GarbageCollector final : public Controller {
         .detach();
   }
 
-  void orphan_dependents(const Node& node, std::function<void(bool)> finished) {
+  void orphan_dependents(const Node& node, const std::function<void(bool)>& finished) {
     const std::string uid = node.uid;
     Gather gather(context_.loop, [this, alive = std::weak_ptr(alive_), uid, finished](bool ok) {
       if (alive.expired()) return;
@@ -506,7 +504,7 @@ class GarbageCollector final : public Controller {
 
   // --- namespaces ---
 
-  void end_namespace(const std::string& name, std::function<void(bool)> finished) {
+  void end_namespace(const std::string& name, const std::function<void(bool)>& finished) {
     const Object ns = context_.namespaces.get(name);
     if (!ns || !is_terminating(*ns) || !settled_) return finished(true);
     // What the watches have not shown yet is asked of the server itself, type by type.
