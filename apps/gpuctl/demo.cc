@@ -452,7 +452,7 @@ int demo_main(int argc, char** argv) {
   app.add_flag("--our-images", arguments.our_images,
                "replace upstream's operand images in the policy by ours");
   app.add_flag("--keep", arguments.keep, "leave it up and print its KUBECONFIG");
-  app.add_flag("--stop", arguments.stop, "end a fleet that was kept");
+  app.add_flag("--stop", arguments.stop, "end a fleet that was kept")->excludes("--keep");
   app.add_option("--state-dir", arguments.state_dir, "folder of a kept fleet (default: /run/gpuctl-demo)");
   app.add_option(
          "--data-dir", arguments.data_dir,
@@ -468,6 +468,7 @@ int demo_main(int argc, char** argv) {
       std::fprintf(stderr, "gpuctl demo: %s\n", stopped.error().text().c_str());
       return 1;
     }
+    std::printf("the fleet in '%s' has ended\n", state.c_str());
     return 0;
   }
   Loop loop;

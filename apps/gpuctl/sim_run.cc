@@ -154,7 +154,9 @@ int sim_run_main(int argc, char** argv) {
       "--data-dir", arguments.data_dir,
       "folder that keeps the cluster: the next run with it goes on where this one ended, and without "
       "--policy keeps the policy that is there (default: nothing is kept)");
-  app.add_option("--seed", arguments.seed, "of names, uids and the chances of faults")->capture_default_str();
+  app.add_option("--seed", arguments.seed, "of names, uids and the chances of faults")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option(
          "--until", arguments.until,
          "ready: the policy and every GPU node are; stable: that, all faults are over, and nothing has "

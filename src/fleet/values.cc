@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <regex>
 
 #include "base/text.h"
 #include "fleet/built_in.h"
@@ -84,6 +85,7 @@ class Check {
       add(Kind::kDuplicate, key, key, "is written twice; the last one counts");
     unknown_keys(values_.value, "");
     types(values_.value, rules_.schema, "");
+    emptied_sections();
     for (const auto& rule : rules_.advice) advise(rule);
     std::stable_sort(found_.begin(), found_.end(),
                      [](const auto& a, const auto& b) { return a.line < b.line; });
@@ -131,6 +133,17 @@ class Check {
     }
     if (const auto near = nearest(key, siblings)) return " (did you mean '" + under(path, *near) + "'?)";
     return elsewhere.empty() ? "" : " (did you mean '" + elsewhere + "'?)";
+  }
+
+  // "driver:" with nothing behind it takes all of the section's defaults away, which the templates need.
+  void emptied_sections() {
+    if (!values_.value.is_object()) return;
+    for (const auto& [key, value] : values_.value.as_object()) {
+      const Json* usual = find(rules_.defaults, {key});
+      if (value.is_null() && usual && usual->is_object() && !usual->as_object().empty())
+        add(Kind::kRefused, under("", key), under("", key),
+            "is empty, which takes its defaults away; remove the key, or write keys below it");
+    }
   }
 
   // --- types ---
@@ -187,6 +200,11 @@ class Check {
     }
     if (const Json* allowed = find(schema, {"enum"}); allowed && allowed->is_array())
       return choices(value, *allowed, path);
+    if (const auto pattern = get_string(schema, {"pattern"});
+        value.is_string() && !pattern.empty() &&
+        !std::regex_search(str(as_text(value)), std::regex(str(pattern))))
+      return add(Kind::kRefused, path, path,
+                 "must be " + str(get_string(schema, {"description"})) + "; got " + to_text(value));
     if (value.is_object()) object_types(value.as_object(), schema, path);
     if (value.is_array()) {
       if (const Json* items = find(schema, {"items"})) {
@@ -316,7 +334,7 @@ std::vector<ValuesFinding> check_policy_env(const Json& spec) {
     const auto list = parse_yaml_one(kAdviceYaml, "advice.yaml");
     if (!list || !list->value.is_array()) return rules;  // the chart's own tests read it too
     for (const Json& rule : list->value.get_array()) {
-      if (has(rule, {"env"})) rules.advice.push_back(rule);
+      if (has(rule, {"env"}) || get_bool(rule, {"policy"})) rules.advice.push_back(rule);
     }
     return rules;
   }();

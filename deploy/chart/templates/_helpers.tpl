@@ -111,6 +111,26 @@ enabled,repository,image,version,imagePullPolicy,imagePullSecrets,resources,args
 {{- end -}}
 {{- end }}
 
+{{/* operator.tolerations, and the taints that the operator itself puts on GPU nodes: where there are no other nodes, it has
+to run on them to take the startup taint off. */}}
+{{- define "gpu-operator.tolerations" -}}
+{{- $keys := list "nvidia.com/gpu.not-ready" }}
+{{- range list ((.Values.fleet).startupTaint) ((.Values.fleet).dedicatedTaint) }}
+{{- if (.).enabled }}
+{{- $keys = append $keys .key | uniq }}
+{{- end }}
+{{- end -}}
+tolerations:
+{{- with .Values.operator.tolerations }}
+{{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $keys }}
+  - key: {{ . }}
+    operator: Exists
+    effect: NoSchedule
+{{- end }}
+{{- end }}
+
 {{/* What the hook Jobs' pods share: dict "root" "args". */}}
 {{- define "gpu-operator.hookPod" -}}
 {{- $o := .root.Values.operator -}}
@@ -125,9 +145,7 @@ imagePullSecrets:
 {{- with $o.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with $o.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
-{{- end }}
+{{- include "gpu-operator.tolerations" .root | nindent 0 }}
 containers:
   - name: {{ .name }}
     image: {{ include "gpu-operator.image" (dict "block" $o "default" .root.Chart.AppVersion) }}

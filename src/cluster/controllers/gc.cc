@@ -145,11 +145,13 @@ class GarbageCollector final : public Controller {
   }
 
   void adopt(const std::map<std::string, std::shared_ptr<Type>>& found) {
+    bool fewer = false;
     for (auto it = types_.begin(); it != types_.end();) {
       if (found.contains(it->first)) {
         ++it;
         continue;
       }
+      fewer = true;
       // The definition is gone, and its objects with it.
       std::vector<std::string> gone;
       for (const auto& [uid, node] : nodes_) {
@@ -163,8 +165,9 @@ class GarbageCollector final : public Controller {
       types_[key] = type;
       follow(type);
     }
-    if (std::exchange(settled_, true)) return;
-    check_settled();
+    const bool first = !std::exchange(settled_, true);
+    // What was looked at while a kind went was put off, for that kind could not be listed any more.
+    if (first || fewer) check_settled();
   }
 
   void follow(const std::shared_ptr<Type>& type) {
