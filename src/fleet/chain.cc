@@ -480,6 +480,8 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
 }
 
 std::string first_broken_link(const ClusterChain& chain) {
+  if (chain.policy.empty()) return "there is no ClusterPolicy: nothing is deployed until one is created";
+  if (!chain.operator_fault.empty()) return "operator: " + chain.operator_fault;
   for (const auto& node : chain.nodes) {
     if (const auto broken = node.broken_link()) return "node " + node.name + ", stage " + broken->text();
   }
@@ -524,7 +526,9 @@ std::string render(const ClusterChain& chain) {
       out += node.product;
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
-    if (const auto broken = node.broken_link()) out += pad("", width) + "  " + broken->text() + "\n";
+    // Without a policy nothing is on its way.
+    if (const auto broken = node.broken_link(); broken && !chain.policy.empty())
+      out += pad("", width) + "  " + broken->text() + "\n";
     for (const auto& warning : node.warnings) out += pad("", width) + "  ! " + warning + "\n";
   }
   return out;

@@ -35,6 +35,48 @@ TEST(cluster_hollow, three_nodes_become_schedulable) {
   EXPECT_NE(fleet->events().text().find("node/l4 plugin nvidia.com/gpu"), std::string::npos);
 }
 
+// No other nodes are there: what takes the taints off has to run under them.
+TEST(cluster_hollow, nodes_that_register_with_the_startup_taint_become_schedulable) {
+  auto options = options_of(R"(
+mode: hollow
+nodes:
+  - name: l4
+    gpus: {model: L4, count: 1}
+    driver: preinstalled
+    taints: [{key: nvidia.com/gpu.not-ready, effect: NoSchedule}]
+)");
+  for (Json& object : options.objects) {
+    if (get_string(object, {"kind"}) != "ClusterPolicy") continue;
+    set(object, {"spec", "fleet", "startupTaint", "enabled"}, true);
+    set(object, {"spec", "fleet", "dedicatedTaint", "enabled"}, true);
+  }
+  auto fleet = make(std::move(options));
+  ASSERT_TRUE(fleet);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->ready(); }, 10min)) << fleet->first_broken_link();
+  EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+  const auto node = kube::await(
+      fleet->loop(), [&](const auto& done) { return fleet->client().get(kube::kNodes, "", "l4", done); });
+  ASSERT_TRUE(node);
+  ASSERT_EQ(get_array(*node, {"spec", "taints"}).size(), 1u) << to_text(*node);
+  EXPECT_EQ(get_string(get_array(*node, {"spec", "taints"})[0], {"key"}), "nvidia.com/gpu");
+}
+
+TEST(cluster_hollow, an_operator_that_finds_no_node_is_named) {
+  auto options = options_of(R"(
+mode: hollow
+nodes:
+  - name: l4
+    gpus: {model: L4, count: 1}
+    driver: preinstalled
+    taints: [{key: example.com/private, effect: NoSchedule}]
+)");
+  auto fleet = make(std::move(options));
+  ASSERT_TRUE(fleet);
+  EXPECT_FALSE(fleet->loop().run_until([&] { return fleet->ready(); }, 5min));
+  EXPECT_NE(fleet->first_broken_link().find("example.com/private"), std::string::npos)
+      << fleet->first_broken_link();
+}
+
 TEST(cluster_hollow, what_never_comes_is_named) {
   auto fleet = make(with_faults("faults:\n  - {node: l4, event: lost}\n"));
   ASSERT_TRUE(fleet);

@@ -173,5 +173,17 @@ TEST(fleet, cluster_is_ready_with_its_policy_and_every_gpu_node) {
   EXPECT_EQ(cluster_chain({}, {}, {}).policy, "");
 }
 
+TEST(fleet, without_a_policy_or_an_operator_no_node_is_blamed) {
+  const auto gpu = std::make_shared<const Json>(node(kGpuLabels));
+  const auto policy = std::make_shared<const Json>(*parse_json(R"({"metadata":{"name":"p"}})"));
+  EXPECT_NE(render(cluster_chain({policy}, {gpu}, {})).find("nvidia-operator-validator"), std::string::npos);
+  const auto bare = cluster_chain({}, {gpu}, {});
+  EXPECT_EQ(render(bare).find("nvidia-operator-validator"), std::string::npos) << render(bare);
+  EXPECT_EQ(first_broken_link(bare), "there is no ClusterPolicy: nothing is deployed until one is created");
+  auto pending = cluster_chain({policy}, {gpu}, {});
+  pending.operator_fault = "pod o: Pending";
+  EXPECT_EQ(first_broken_link(pending), "operator: pod o: Pending");
+}
+
 }  // namespace
 }  // namespace gpuop::fleet

@@ -12,6 +12,7 @@
 #include "cluster/hollow/light_nodes.h"
 #include "cluster/hollow/node.h"
 #include "cluster/hollow/normalise.h"
+#include "fleet/faults.h"
 #include "fleet/manifests.h"
 #include "kube/informer.h"
 #include "kube/object.h"
@@ -394,10 +395,15 @@ bool HollowFleet::stable(Duration quiet) const {
   return impl_->stable(quiet);
 }
 std::string HollowFleet::first_broken_link() const {
-  const fleet::ClusterChain chain = impl_->chain();
+  fleet::ClusterChain chain = impl_->chain();
   for (const std::string& name : impl_->gpu_nodes) {
     if (std::ranges::find(chain.nodes, name, &fleet::NodeChain::name) == chain.nodes.end())
       return "node " + name + ": it has not registered";
+  }
+  for (const auto& pod : impl_->all_of(impl_->pods)) {
+    if (kube::label(*pod, "app") != "gpu-operator" || fleet::pod_ready(*pod)) continue;
+    if (const auto fault = fleet::fault_of(*pod))
+      chain.operator_fault = "pod " + std::string(kube::name_of(*pod)) + ": " + fault->text;
   }
   return fleet::first_broken_link(chain);
 }
