@@ -105,7 +105,7 @@ std::optional<int> run_hook(int argc, char** argv) {
                         "Cluster to work on (default: KUBECONFIG, else the pod's own)");
     command->add_flag("-d,--debug", arguments.debug, "Log debug lines")->envname("DEBUG");
   }
-  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  if (const auto code = parse_command_line(app, argc, argv)) return code;
   log::setup("gpu-operator", arguments.debug ? log::Level::kDebug : log::Level::kInfo, log::Format::kText);
   const auto done = nodes->parsed()   ? clean_nodes(arguments)
                     : clean->parsed() ? cleanup(arguments)
