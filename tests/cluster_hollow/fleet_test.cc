@@ -20,6 +20,18 @@ HollowFleetOptions with_faults(std::string_view faults) {
   return options;
 }
 
+// One GPU node that registers with a NoSchedule taint of this key.
+HollowFleetOptions one_tainted(const std::string& key) {
+  return options_of(R"(
+mode: hollow
+nodes:
+  - name: l4
+    gpus: {model: L4, count: 1}
+    driver: preinstalled
+    taints: [{key: )" +
+                    key + ", effect: NoSchedule}]\n");
+}
+
 TEST(cluster_hollow, three_nodes_become_schedulable) {
   auto fleet = make(options_of(kThree));
   ASSERT_TRUE(fleet);
@@ -37,14 +49,7 @@ TEST(cluster_hollow, three_nodes_become_schedulable) {
 
 // No other nodes are there: what takes the taints off has to run under them.
 TEST(cluster_hollow, nodes_that_register_with_the_startup_taint_become_schedulable) {
-  auto options = options_of(R"(
-mode: hollow
-nodes:
-  - name: l4
-    gpus: {model: L4, count: 1}
-    driver: preinstalled
-    taints: [{key: nvidia.com/gpu.not-ready, effect: NoSchedule}]
-)");
+  auto options = one_tainted("nvidia.com/gpu.not-ready");
   for (Json& object : options.objects) {
     if (get_string(object, {"kind"}) != "ClusterPolicy") continue;
     set(object, {"spec", "fleet", "startupTaint", "enabled"}, true);
@@ -62,15 +67,7 @@ nodes:
 }
 
 TEST(cluster_hollow, an_operator_that_finds_no_node_is_named) {
-  auto options = options_of(R"(
-mode: hollow
-nodes:
-  - name: l4
-    gpus: {model: L4, count: 1}
-    driver: preinstalled
-    taints: [{key: example.com/private, effect: NoSchedule}]
-)");
-  auto fleet = make(std::move(options));
+  auto fleet = make(one_tainted("example.com/private"));
   ASSERT_TRUE(fleet);
   EXPECT_FALSE(fleet->loop().run_until([&] { return fleet->ready(); }, 5min));
   EXPECT_NE(fleet->first_broken_link().find("example.com/private"), std::string::npos)

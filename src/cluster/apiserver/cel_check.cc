@@ -202,14 +202,19 @@ class Checker {
     return no_overload(node, "_[_]", {target, key});
   }
 
+  std::vector<CelType> types_of(const std::vector<CelNodePtr>& parts) {
+    std::vector<CelType> types;
+    types.reserve(parts.size());
+    for (const CelNodePtr& part : parts) types.push_back(of(*part));
+    return types;
+  }
+
   CelType call(const CelNode& node) {
     if (node.text == "has") {
       (void)select(of(*node.parts[0]->parts[0]), *node.parts[0], node.at);
       return simple(Kind::kBool);
     }
-    std::vector<CelType> types;
-    types.reserve(node.parts.size());
-    for (const CelNodePtr& part : node.parts) types.push_back(of(*part));
+    const std::vector<CelType> types = types_of(node.parts);
     struct Known {
       std::string_view name;
       Kind answer;
@@ -240,9 +245,7 @@ class Checker {
   }
 
   CelType method(const CelNode& node) {
-    std::vector<CelType> types;
-    types.reserve(node.parts.size());
-    for (const CelNodePtr& part : node.parts) types.push_back(of(*part));
+    const std::vector<CelType> types = types_of(node.parts);
     struct Known {
       std::string_view name;
       Kind answer;
