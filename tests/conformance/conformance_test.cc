@@ -88,6 +88,12 @@ class ScenarioTest : public testing::Test {
       kubeconfig = embedded->kubeconfig();
     }
     Result<Json> seen = Runner(loop, kubeconfig).run(scenario_);
+    if (!options.kubeconfig.empty() && !options.record && !as_recorded(seen)) {
+      // The moments at which the real one's parts see a write are nobody's promise: only what differs twice is a
+      // difference, and the first time is told.
+      std::cout << "again: " << scenario_.id() << " " << (seen ? "differed" : seen.error().text()) << "\n";
+      seen = Runner(loop, kubeconfig).run(scenario_);
+    }
     ASSERT_TRUE(seen) << scenario_.file.string() << ": " << seen.error().text();
     if (options.record) {
       Result<Json> sorted = parse_json(to_canonical_text(*seen), 100);
@@ -98,6 +104,13 @@ class ScenarioTest : public testing::Test {
   }
 
  private:
+  bool as_recorded(const Result<Json>& seen) const {
+    Result<Json> real = recorded(scenario_);
+    if (!seen || !real) return false;
+    std::vector<Difference> found = compare(scenario_.id(), *real, *seen);
+    if (!found.empty()) std::cout << list_of(found);
+    return found.empty();
+  }
   void judge(const Json& seen) {
     Result<Json> real = recorded(scenario_);
     ASSERT_TRUE(real) << "no recording of the real API server (see tests/conformance/README.md): "

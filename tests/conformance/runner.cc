@@ -399,11 +399,42 @@ Result<> Runner::wait_for(const std::string& path, std::span<const std::string> 
               "wait for '" + path + "': not so within 30s; last seen: " + last + stream->pending);
 }
 
+// Whether the custom resource at /apis/GROUP/VERSION/PLURAL answers and stands in both lists of what is served. The real
+// server's parts learn of a definition one after the other, some only after its condition Established is to be seen, and
+// no watch tells when.
+Result<bool> Runner::is_served(const std::string& path) {
+  std::vector<std::string> parts = split(path, '/');
+  if (parts.size() != 5 || parts[1] != "apis")
+    return fail(Code::kInvalid, "'" + path + "' is no /apis/GROUP/VERSION/PLURAL");
+  auto answer = [&](const std::string& target, const std::string& accept) {
+    HttpRequest request;
+    request.path = target;
+    request.headers["Accept"] = accept;
+    return call(std::move(request));
+  };
+  HttpResponse objects = TRY(answer(path, "application/json"));
+  HttpResponse resources = TRY(answer("/apis/" + parts[2] + "/" + parts[3], "application/json"));
+  HttpResponse groups =
+      TRY(answer("/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"));
+  return objects.status == 200 && resources.body.find("\"" + parts[4] + "\"") != std::string::npos &&
+         groups.body.find("\"" + parts[2] + "\"") != std::string::npos;
+}
+
+Result<> Runner::wait_until_served(const std::string& path) {
+  Time end = loop_.now() + kLimit;
+  while (!TRY(is_served(path))) {
+    if (loop_.now() > end) return fail(Code::kTimeout, "'" + path + "' is not served after 30s");
+    loop_.run_until([] { return false; }, 20ms);
+  }
+  return {};
+}
+
 Result<> Runner::until(const Step& step) {
   std::vector<std::string> conditions;
   for (std::size_t i = 2; i < step.words.size(); ++i) conditions.push_back(filled(step.words[i]));
-  if (Result<> met = wait_for(filled(step.words[1]), conditions); !met)
-    return at_line(step, met.error().text());
+  std::string path = filled(step.words[1]);
+  Result<> met = conditions[0] == "served" ? wait_until_served(path) : wait_for(path, conditions);
+  if (!met) return at_line(step, met.error().text());
   record(step, {{"until", "met"}});
   return {};
 }

@@ -46,6 +46,8 @@ class Runner {
   Result<> program(const Step& step);
 
   Result<HttpResponse> call(HttpRequest request);
+  Result<bool> is_served(const std::string& path);
+  Result<> wait_until_served(const std::string& path);
   Result<> wait_for(const std::string& path, std::span<const std::string> conditions);
   void open_stream(HttpRequest request, const std::shared_ptr<Stream>& stream);
   HttpRequest make_request(const Step& step, const std::string& method, const std::string& target) const;
