@@ -155,6 +155,10 @@ bool any_allocatable(const std::map<std::string, std::int64_t>& allocatable) {
   return std::ranges::any_of(allocatable, [](const auto& resource) { return resource.second > 0; });
 }
 
+std::string allocatable_of(std::string_view resource, std::int64_t have, std::int64_t all) {
+  return std::string(resource) + ": " + std::to_string(have) + " of " + std::to_string(all) + " allocatable";
+}
+
 // Why none of the vendor's resources is allocatable (MIG profiles, shared GPUs and names that a plugin's
 // configuration gave count too); "" when one is.
 std::string no_resource(const Json& node) {
@@ -165,8 +169,7 @@ std::string no_resource(const Json& node) {
   }
   std::vector<std::string> none;
   for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
-    if (ours(name))
-      none.push_back(std::string(name) + ": 0 of " + std::to_string(count(quantity)) + " allocatable");
+    if (ours(name)) none.push_back(allocatable_of(name, 0, count(quantity)));
   }
   std::ranges::sort(none);
   return none.empty() ? "no GPU is advertised" : join(none, ", ");
@@ -256,14 +259,6 @@ bool has_gpu(const Json& node) {
   });
 }
 
-// A node that does not say whether it is ready is none of a kubelet's, or brand new.
-std::string node_fault(const Json& node) {
-  const Json* ready = kube::condition(node, "Ready");
-  if (!ready || get_string(*ready, {"status"}) == "True") return {};
-  const std::string message(get_string(*ready, {"message"}));
-  return "the node is not ready" + (message.empty() ? "" : ": " + message);
-}
-
 // Fills in the GPU resources and answers those of which not all are allocatable:
 // "nvidia.com/gpu: 7 of 8 allocatable".
 std::vector<std::string> count_gpus(const Json& node, std::map<std::string, std::int64_t>& allocatable) {
@@ -275,8 +270,7 @@ std::vector<std::string> count_gpus(const Json& node, std::map<std::string, std:
     const auto all = kube::parse_quantity(quantity).value_or(0);
     const auto found = allocatable.find(std::string(name));
     if (!is_gpu_resource(name) || found == allocatable.end() || found->second >= all) continue;
-    short_of.push_back(found->first + ": " + std::to_string(found->second) + " of " + std::to_string(all) +
-                       " allocatable");
+    short_of.push_back(allocatable_of(found->first, found->second, all));
   }
   std::ranges::sort(short_of);
   return short_of;
@@ -378,6 +372,14 @@ std::optional<BrokenLink> NodeChain::broken_link() const {
   }
   link.reason = camel_case(link.stage) + (link.failed ? "Failed" : "NotReady");
   return link;
+}
+
+// A node that does not say whether it is ready is none of a kubelet's, or brand new.
+std::string node_fault(const Json& node) {
+  const Json* ready = kube::condition(node, "Ready");
+  if (!ready || get_string(*ready, {"status"}) == "True") return {};
+  const std::string message(get_string(*ready, {"message"}));
+  return "the node is not ready" + (message.empty() ? "" : ": " + message);
 }
 
 std::string not_allocatable(const Json& node) {

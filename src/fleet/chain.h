@@ -84,6 +84,9 @@ using Objects = std::vector<std::shared_ptr<const Json>>;
 // need not.
 std::string not_allocatable(const Json& node);
 
+// Why the node itself is not ready; "" when it is, or does not say.
+std::string node_fault(const Json& node);
+
 // Stages of operands that the policies in force switch off: labels (gfd), telemetry (dcgmExporter).
 std::set<std::string> switched_off(const Objects& policies);
 

@@ -90,12 +90,6 @@ Write write_for(const Json& wanted, const Json* live) {
   return Write::kNothing;
 }
 
-namespace {
-std::int64_t version_of(const Json& object) {
-  return parse_int(get_string(object, {"metadata", "resourceVersion"})).value_or(0);
-}
-}  // namespace
-
 std::shared_ptr<const Json> Applier::live(const ObjectRef& ref) const {
   const auto found = written_.find(ref);
   return found == written_.end() ? cache_.live(ref) : found->second;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "base/text.h"
 
 namespace gpuop::op {
 namespace {
@@ -26,6 +27,10 @@ std::vector<std::string> pod_fields() {
   return out;
 }
 }  // namespace
+
+std::int64_t version_of(const Json& object) {
+  return parse_int(get_string(object, {"metadata", "resourceVersion"})).value_or(0);
+}
 
 ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(client), ns_(std::move(ns)) {
   add(kube::kClusterPolicies, "", {"*"});

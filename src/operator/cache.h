@@ -14,6 +14,9 @@
 
 namespace gpuop::op {
 
+// metadata.resourceVersion as a number: of one object, the higher is the newer.
+std::int64_t version_of(const Json& object);
+
 class ClusterCache {
  public:
   ClusterCache(kube::Client& client, std::string ns);

@@ -100,7 +100,7 @@ NodeCleanup decide_cleanup(const Json& node, bool features) {
       decide_leave(get_object(node, {"metadata", "labels"}), get_object(node, {"metadata", "annotations"}));
   out.patch = node_patch(change);
   if (get_object(out.patch, {"metadata"}).empty()) out.patch = JsonObject{};
-  const TaintChange taints = decide_taints(node, {}, false, false, false);
+  const TaintChange taints = take_taints(node);
   if (!taints.empty()) add_taints(out.patch, taints, node);
   if (features) drop_features(node, out.patch);
   out.condition = kube::condition(node, kGpuReady) != nullptr;

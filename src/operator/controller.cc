@@ -144,6 +144,11 @@ bool is_gpu(const Object& node) {
   return node && kube::label(*node, "nvidia.com/gpu.present") == "true";
 }
 
+bool wants_operands(const Json& node) {
+  return kube::label(node, "nvidia.com/gpu.deploy.operands") != "false" &&
+         !has(node, {"metadata", "deletionTimestamp"});
+}
+
 // What of a node's labels and annotations the operator acts on.
 bool same_relevant(const Json& a, const Json& b) {
   const auto relevant = [](std::string_view key) {
@@ -275,7 +280,9 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
   if (old && same_relevant(*old, *now)) {
     if (same_health(*old, *now)) return;
     look_again(std::string(kube::name_of(*now)));
-    if (fleet::not_allocatable(*old) != fleet::not_allocatable(*now)) pass();
+    if (fleet::not_allocatable(*old) != fleet::not_allocatable(*now) ||
+        fleet::node_fault(*old).empty() != fleet::node_fault(*now).empty())
+      pass();
     return;
   }
   driver_controller.touch_node(std::string(kube::name_of(*now)));
@@ -385,9 +392,12 @@ ClusterView Controller::Impl::view() const {
   ClusterView out;
   cache.of(kube::kNodes).for_each([&out](const Object& node) {
     if (is_gpu(node)) ++out.gpu_nodes;
+    if (is_gpu(node) && wants_operands(*node) && !fleet::node_fault(*node).empty())
+      out.lost.emplace_back(kube::name_of(*node));
     out.has_feature_labels =
         out.has_feature_labels || has_feature_labels(get_object(*node, {"metadata", "labels"}));
   });
+  std::ranges::sort(out.lost);
   return out;
 }
 
@@ -405,7 +415,7 @@ void Controller::Impl::reconcile(Finished done) {
   const std::string chosen = active_policy(all);
   if (cache.synced(kube::kGpuClusters)) {
     cache.of(kube::kGpuClusters).for_each([&](const Object& each) {
-      status.write(kube::kGpuClusters, *each, gpu_cluster_outcome(chosen), {}, [](bool) {});
+      status.write(kube::kGpuClusters, *each, gpu_cluster_outcome(chosen), {});
     });
   }
   metrics.set_gpu_nodes(view().gpu_nodes);
@@ -416,14 +426,14 @@ void Controller::Impl::reconcile(Finished done) {
     metrics.set_status(-1);
     // Nobody serves the nodes any more: what the operator says of them goes.
     cache.of(kube::kNodes).for_each([this](const Object& node) {
-      if (kube::condition(*node, kGpuReady) || !decide_taints(*node, {}, false, false, false).empty())
+      if (kube::condition(*node, kGpuReady) || !take_taints(*node).empty())
         nodes.add(std::string(kube::name_of(*node)));
     });
     return done(true);
   }
   for (const auto& policy : all) {
     if (kube::name_of(*policy) != chosen)
-      status.write(kube::kClusterPolicies, *policy, ignored_outcome(chosen), {}, [](bool) {});
+      status.write(kube::kClusterPolicies, *policy, ignored_outcome(chosen), {});
   }
   const auto live = cache.of(kube::kClusterPolicies).get(chosen);
   if (chosen != active) {
@@ -435,7 +445,7 @@ void Controller::Impl::reconcile(Finished done) {
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
   if (server_known && generation == seen_generation) return reconcile_active(live, done);
   if (!has(*live, {"status", "state"}))
-    status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {}, [](bool) {});
+    status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {});
   ask_server([this, live, generation, done](const Result<>& known) {
     if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, done);
     seen_generation = generation;
@@ -565,7 +575,8 @@ void Controller::Impl::finish(const Object& live, Outcome outcome, const StatusN
   if (outcome.ready) {
     metrics.set_last_success(std::chrono::duration<double>(loop.now().time_since_epoch()).count());
   }
-  status.write(kube::kClusterPolicies, *live, outcome, notes, [retry, done](bool ok) { done(ok && !retry); });
+  status.write(kube::kClusterPolicies, *live, outcome, notes);
+  done(!retry);
 }
 
 void Controller::Impl::look_again(const std::string& node) {
@@ -586,12 +597,12 @@ void Controller::Impl::reconcile_node(const std::string& name, const Finished& d
   if (!rules) {
     // A policy that cannot be read, or stands beside a GPUCluster, takes nothing away.
     if (!all_policies().empty()) return done(true);
-    const TaintChange taints = decide_taints(*node, {}, false, false, false);
+    const TaintChange taints = take_taints(*node);
     if (taints.empty()) return look(node, {}, false, done);
     return patch_node(node, {}, taints, done);
   }
   const NodeChange change = labels_of(node);
-  const bool served = change.gpu && kube::label(*node, "nvidia.com/gpu.deploy.operands") != "false";
+  const bool served = change.gpu && wants_operands(*node);
   const auto chain = health.chain(*node);
   const bool validated = chain.usable() && is_gpu(node) && fleet::not_allocatable(*node).empty();
   const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);
@@ -688,7 +699,7 @@ void Controller::Impl::tell_unsynced() {
   log::error(why);
   if (!cache.of(kube::kClusterPolicies).synced()) return;
   for (const auto& policy : all_policies())
-    status.write(kube::kClusterPolicies, *policy, failed_outcome(why), {}, [](bool) {});
+    status.write(kube::kClusterPolicies, *policy, failed_outcome(why), {});
 }
 
 Controller::Controller(Loop& loop, kube::Client& client, ControllerOptions options, Metrics& metrics)

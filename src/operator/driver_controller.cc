@@ -128,12 +128,12 @@ void DriverController::pass(const std::optional<policy::ClusterPolicySpec>& acti
                 [this](const auto& entry) { return !cache_.of(kube::kNvidiaDrivers).get(entry.first); });
   for (const auto& live : all) {
     if (!enabled) {
-      write_status(pass, live, driver_disabled(), {}, [] {});
+      write_status(live, driver_disabled(), {});
       continue;
     }
     const auto& driver = parsed(*live);
     if (!driver) {
-      write_status(pass, live, {"notReady", false, "ReconcileFailed", driver.error().text(), 0}, {}, [] {});
+      write_status(live, {"notReady", false, "ReconcileFailed", driver.error().text(), 0}, {});
       continue;
     }
     pass->todo.emplace_back(live, *driver);
@@ -188,8 +188,8 @@ void DriverController::next(const std::shared_ptr<Pass>& pass) {
   pass->now = driver.name;
   const auto refused = pass->ownership.refused.find(driver.name);
   if (refused == pass->ownership.refused.end()) return reconcile(pass, live, driver);
-  write_status(pass, live, {"notReady", false, refused->second.reason, refused->second.message, 0},
-               driver.notes, [this, pass] { next(pass); });
+  write_status(live, {"notReady", false, refused->second.reason, refused->second.message, 0}, driver.notes);
+  next(pass);
 }
 
 ClusterFacts DriverController::facts_for(const Pass& pass, const policy::NvidiaDriverSpec& spec) const {
@@ -252,24 +252,16 @@ void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object
                      }
                    }
                    if (report.raced) failed(*pass);
-                   write_status(pass, live, outcome, notes, [this, pass] { next(pass); });
+                   write_status(live, outcome, notes);
+                   next(pass);
                  });
 }
 
-void DriverController::write_status(const std::shared_ptr<Pass>& pass, const Object& live,
-                                    const Outcome& outcome, const std::vector<policy::Note>& notes,
-                                    std::function<void()> done) {
+void DriverController::write_status(const Object& live, const Outcome& outcome,
+                                    const std::vector<policy::Note>& notes) {
   StatusNotes texts;
   for (const auto& note : notes) texts.fields.push_back(note.text);
-  const std::string name(kube::name_of(*live));
-  status_.write(kube::kNvidiaDrivers, *live, outcome, texts,
-                [this, pass, name, done = std::move(done)](bool ok) {
-                  if (!ok) {
-                    touch(name);
-                    pass->ok = false;
-                  }
-                  done();
-                });
+  status_.write(kube::kNvidiaDrivers, *live, outcome, texts);
 }
 
 }  // namespace gpuop::op

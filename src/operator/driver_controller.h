@@ -55,8 +55,7 @@ class DriverController {
   void reconcile(const std::shared_ptr<Pass>& pass, const Object& live, const policy::NvidiaDriver& driver);
   ClusterFacts facts_for(const Pass& pass, const policy::NvidiaDriverSpec& spec) const;
   void keep_shared_script(State& state) const;
-  void write_status(const std::shared_ptr<Pass>& pass, const Object& live, const Outcome& outcome,
-                    const std::vector<policy::Note>& notes, std::function<void()> done);
+  void write_status(const Object& live, const Outcome& outcome, const std::vector<policy::Note>& notes);
 
   kube::Client& client_;
   ClusterCache& cache_;

@@ -7,6 +7,15 @@
 
 namespace gpuop::op {
 
+namespace {
+std::string first_few(std::vector<std::string> names) {
+  constexpr std::size_t kShown = 3;
+  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - more);
+  return join(names, " ") + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+}  // namespace
+
 Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& view) {
   std::string failed;
   std::vector<std::string> others;
@@ -26,8 +35,10 @@ Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& vi
     waiting.push_back(state.name);
     if (!state.reason.empty()) reasons.push_back(state.name + ": " + state.reason);
   }
-  if (!waiting.empty()) {
-    std::string message = "ClusterPolicy is not ready; states not ready: [" + join(waiting, " ") + "]";
+  if (!waiting.empty() || !view.lost.empty()) {
+    std::string message = "ClusterPolicy is not ready";
+    if (!waiting.empty()) message += "; states not ready: [" + join(waiting, " ") + "]";
+    if (!view.lost.empty()) message += "; nodes not ready: [" + first_few(view.lost) + "]";
     if (!reasons.empty()) message += "; " + join(reasons, "; ");
     return {"notReady", false, "OperandNotReady", std::move(message), 0};
   }
@@ -96,8 +107,11 @@ void drop_condition(Json& object, std::string_view type) {
 std::string condition_text(const std::vector<std::string>& sentences) {
   constexpr std::size_t kMost = 16384;
   std::string text = join(sentences, "; ");
-  if (text.size() > kMost) text = text.substr(0, kMost) + "…";
-  return text;
+  if (text.size() <= kMost) return text;
+  std::size_t end = kMost;
+  // Not inside a character: what goes on one in UTF-8 begins with the bits 10.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;
+  return text.substr(0, end) + "…";
 }
 
 void add_notes(Json& object, const StatusNotes& notes, const std::string& now) {

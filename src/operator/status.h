@@ -32,6 +32,7 @@ struct Outcome {
 struct ClusterView {
   bool has_feature_labels = false;
   std::size_t gpu_nodes = 0;
+  std::vector<std::string> lost;  // of those that operands are wanted on: whose kubelet is not ready
 };
 
 // A policy that could be read: from its states.

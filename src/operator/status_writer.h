@@ -2,11 +2,14 @@
 // differ.
 #pragma once
 
-#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "kube/client.h"
 #include "kube/events.h"
+#include "kube/work_queue.h"
 #include "operator/cache.h"
 #include "operator/status.h"
 
@@ -14,18 +17,39 @@ namespace gpuop::op {
 
 class StatusWriter {
  public:
-  StatusWriter(kube::Client& client, ClusterCache& cache, kube::EventRecorder& events)
-      : client_(client), cache_(cache), events_(events) {}
+  StatusWriter(kube::Client& client, ClusterCache& cache, kube::EventRecorder& events);
 
-  // For the object of that name as the cache has it now: a pass may have taken a while. A new state is
-  // logged, and an event on the object. `done` comes on a later turn of the loop; false: the write failed.
-  void write(const kube::Resource& type, const Json& object, const Outcome& outcome, const StatusNotes& notes,
-             std::function<void(bool ok)> done);
+  // What `object` (as the caller saw it) is to say from now on. Written on a later turn of the loop, where it
+  // differs from what the object says: of the cache, or of our own last write where the cache has not seen
+  // that yet, since nobody looks again when it comes. Writes of one object never overlap, a newer wish takes
+  // the place of one that waits, and a write that failed is tried again with back-off, until it is done or
+  // the object is gone. A new state is logged, and an event on the object.
+  void write(const kube::Resource& type, const Json& object, const Outcome& outcome,
+             const StatusNotes& notes);
 
  private:
+  struct Wish {
+    kube::Resource type;
+    std::string name, uid;
+    std::int64_t generation = 0;  // that the outcome is about
+    Outcome outcome;
+    StatusNotes notes;
+  };
+  struct Entry {
+    std::optional<Wish> wish;             // not written yet
+    std::shared_ptr<const Json> written;  // the answer to the last write
+    bool unsure = false;                  // a write failed that may have been carried out
+  };
+  std::shared_ptr<const Json> live(Entry& entry) const;
+  void send(const std::string& key, std::function<void(bool ok)> done);
+  void sent(const std::string& key, const Wish& wish, const Json& before, kube::ApiResult<> result,
+            const std::function<void(bool ok)>& done);
+
   kube::Client& client_;
   ClusterCache& cache_;
   kube::EventRecorder& events_;
+  std::map<std::string, Entry> objects_;  // by kind and name
+  kube::WorkQueue writes_;
 };
 
 }  // namespace gpuop::op

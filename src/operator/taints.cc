@@ -122,6 +122,10 @@ TaintChange decide_taints(const Json& node, const TaintRules& rules, bool gpu, b
   return now.change();
 }
 
+TaintChange take_taints(const Json& node) {
+  return decide_taints(node, {}, false, false, false);
+}
+
 void add_taints(Json& patch, const TaintChange& change, const Json& node) {
   for (const auto& [key, value] : change.annotations)
     set(patch, {"metadata", "annotations", key}, value ? Json(*value) : Json(nullptr));

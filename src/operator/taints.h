@@ -43,6 +43,9 @@ struct TaintChange {
 // and on a node without GPUs, what the operator put there goes.
 TaintChange decide_taints(const Json& node, const TaintRules& rules, bool gpu, bool served, bool validated);
 
+// What the operator put on a node goes.
+TaintChange take_taints(const Json& node);
+
 // Puts `change` into the node's merge patch, on the condition that the node is as it was seen: a list is
 // replaced whole, and must not take another's taint with it.
 void add_taints(Json& patch, const TaintChange& change, const Json& node);

@@ -66,6 +66,16 @@ class NodeLoss {
       out += str(get_string(taint, {"key"})) + ":" + str(get_string(taint, {"effect"})) + " ";
     return out;
   }
+  // What the policy says of itself: "ready", or why not.
+  std::string policy() {
+    const auto list = kube::await(fleet->loop(), [&](const auto& done) {
+      return fleet->client().list(kube::kClusterPolicies, "", {}, done);
+    });
+    const Json& policy = get_array(*list, {"items"}).at(0);
+    const Json* error = kube::condition(policy, "Error");
+    const std::string state = str(get_string(policy, {"status", "state"}));
+    return state == "ready" || error == nullptr ? state : str(get_string(*error, {"message"}));
+  }
   // The stack's pods on the node: who they are, and whether they are being deleted.
   std::map<std::string, bool> stack() {
     std::map<std::string, bool> out;
@@ -104,6 +114,9 @@ void lost_and_found(std::string_view event) {
   EXPECT_EQ(n.ready(), "Unknown NodeStatusUnknown");
   EXPECT_EQ(n.taints(), std::string(kUnreachable) + ":NoExecute " + kUnreachable + ":NoSchedule ");
   for (const char* name : {"patient", "usual", "loyal"}) EXPECT_EQ(n.pod(name), "Running False") << name;
+  n.until(353s);
+  EXPECT_NE(n.policy().find("; nodes not ready: [l4]; "), std::string::npos) << n.policy();
+  EXPECT_NE(n.policy().find("node l4: node: the node is not ready: "), std::string::npos) << n.policy();
   n.until(420s);
   EXPECT_EQ(n.pod("patient"), "Terminating") << "after its 60 s; its kubelet cannot say that it is gone";
   EXPECT_EQ(n.pod("usual"), "Running False");
@@ -122,6 +135,7 @@ void lost_and_found(std::string_view event) {
   EXPECT_EQ(n.stack(), stack) << "the same pods";
   EXPECT_TRUE(n.fleet->loop().run_until([&] { return n.fleet->ready(); }, 1min))
       << n.fleet->first_broken_link();
+  EXPECT_EQ(n.policy(), "ready");
 }
 
 TEST(cluster_hollow, a_node_that_is_cut_off_comes_back) {

@@ -154,6 +154,33 @@ TEST(operator_health, a_lost_node_is_not_ready) {
                 "status");
   cluster.settle();
   EXPECT_EQ(text(cluster.node_condition("n1", "GPUReady"), "reason"), "NodeFailed");
+  // Its DaemonSet controller does not count it any more: every operand that is wanted runs.
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  EXPECT_EQ(text(cluster.condition("p", "Error"), "reason"), "OperandNotReady");
+  EXPECT_EQ(text(cluster.condition("p", "Error"), "message"),
+            "ClusterPolicy is not ready; nodes not ready: [n1]; node n1: node: the node is not ready: "
+            "Kubelet stopped "
+            "posting node status.; look at the kubelet on the node; nothing of its GPUs is known meanwhile");
+  cluster.merge(kube::kNodes, "", "n1", R"({"status":{"conditions":[{"type":"Ready","status":"True"},
+      {"type":"GPUReady","status":"False","reason":"NodeFailed"}]}})",
+                "status");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "ready");
+}
+
+TEST(operator_health, a_lost_node_without_wanted_operands_or_gpus_is_nobodys_concern) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.node("n2", std::string(kGpu) + R"(,"nvidia.com/gpu.deploy.operands":"false")");
+  cluster.node("cpu", R"("kubernetes.io/os":"linux")");
+  cluster.policy("p");
+  cluster.settle();
+  cluster.all_available();
+  for (const char* name : {"n2", "cpu"})
+    cluster.merge(kube::kNodes, "", name,
+                  R"({"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}})", "status");
+  cluster.settle();
+  EXPECT_EQ(cluster.state("p"), "ready");
 }
 
 TEST(operator_health, nodes_for_virtual_machines_are_judged_by_their_own_operands) {
