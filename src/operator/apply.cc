@@ -69,7 +69,7 @@ bool covers(const Json& live, const Json& wanted) {
 Write write_for(const Json& wanted, const Json* live) {
   if (!live) return Write::kCreate;
   const auto kind = get_string(wanted, {"kind"});
-  if (kind == "ServiceAccount") return Write::kNothing;
+  if (kind == "ServiceAccount" || !kube::label(wanted, kInjectCertificates).empty()) return Write::kNothing;
   if (kind == "DaemonSet") {
     const auto hash = kube::annotation(wanted, kHashAnnotation);
     return !hash.empty() && hash == kube::annotation(*live, kHashAnnotation) ? Write::kNothing
@@ -82,6 +82,12 @@ Write write_for(const Json& wanted, const Json* live) {
   }
   for (std::string_view field : {"data", "rules", "roleRef", "subjects", "handler"}) {
     if (!same(*live, wanted, field)) return Write::kReplace;
+  }
+  if (kind == "SecurityContextConstraints") {
+    // Its fields are all at the top.
+    for (const auto& [field, value] : wanted.get_object()) {
+      if (field != "metadata" && !same(*live, wanted, field)) return Write::kReplace;
+    }
   }
   if (const Json* spec = find(wanted, {"spec"})) {
     const Json* have = find(*live, {"spec"});

@@ -29,7 +29,12 @@ Result<> add_cert_config(const View& view, Json& pod, const std::string& name, c
                          std::string_view field);
 // The host's modules, for precompiled drivers on SUSE.
 void add_suse_modules(Json& pod, Json& driver, const std::string& os);
-void add_proxy(const View& view, Json& pod);
+// OpenShift's cluster-wide proxy and certificates; upstream's two ways have the variables in different order.
+void add_proxy(const View& view, Json& pod, bool http_first);
+// The ConfigMap that OpenShift fills with the cluster's own certificates; none where there are none.
+std::optional<Json> trusted_ca(const ClusterFacts& facts);
+// RHCOS version and, where its image is missing, that it is.
+void label_driver_toolkit(const View& view, Json& daemonset, const std::string& rhcos);
 Result<> shape_sidecar(const View& view, Json& pod, std::string_view name, const policy::Sidecar& spec,
                        std::string_view what, std::string_view variable, const DriverLayout& layout);
 void add_secret_env(const View& view, Json& pod);

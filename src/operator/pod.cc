@@ -171,10 +171,14 @@ void add_pull_secrets(Json& pod, std::span<const std::string> names) {
   }
 }
 
-void set_image(Json& pod, Json& container, const std::string& image, const policy::ImageSpec& spec) {
+void set_image(Json& container, const std::string& image, const policy::ImageSpec& spec) {
   set(container, {"image"}, image);
   const std::string& policy = spec.image_pull_policy;
   set(container, {"imagePullPolicy"}, policy == "Always" || policy == "Never" ? policy : "IfNotPresent");
+}
+
+void set_image(Json& pod, Json& container, const std::string& image, const policy::ImageSpec& spec) {
+  set_image(container, image, spec);
   add_pull_secrets(pod, spec.image_pull_secrets);
 }
 

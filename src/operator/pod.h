@@ -54,7 +54,9 @@ Json host_path_volume(std::string_view name, std::string_view path, std::string_
 Json config_map_volume(std::string_view name, std::string_view config_map, std::span<const std::string> keys);
 
 void add_pull_secrets(Json& pod, std::span<const std::string> names);
-// Image, pull policy and pull secrets of one container.
+// Image and pull policy of one container.
+void set_image(Json& container, const std::string& image, const policy::ImageSpec& spec);
+// These, and the pod's pull secrets.
 void set_image(Json& pod, Json& container, const std::string& image, const policy::ImageSpec& spec);
 void set_resources(Json& container, const Json& resources);
 // Replaces args when the list is not empty.

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/text.h"
+#include "operator/driver_parts.h"
 #include "operator/pod.h"
 #include "operator/shape.h"
 
@@ -262,6 +263,8 @@ class Renderer {
     if (!is_driver(state))
       return add_daemonset(state, manifest, [&](Json& daemonset) { return rule.shape(view_, daemonset); });
     const bool vgpu = state.name == "state-vgpu-manager";
+    if (auto certificates = vgpu ? std::nullopt : trusted_ca(view_.facts))
+      state.objects.push_back(placed(*certificates));
     const auto layouts = TRY(driver_layouts(view_, str(get_string(manifest, {"metadata", "name"})),
                                             !vgpu && view_.spec.driver.use_precompiled));
     for (const DriverLayout& layout : layouts)

@@ -23,6 +23,8 @@ namespace gpuop::op {
 
 // The annotation by which a DaemonSet's change is noticed: the hash of the object as it was rendered.
 inline constexpr std::string_view kHashAnnotation = "nvidia.com/last-applied-hash";
+// The label of a ConfigMap whose data OpenShift fills in: once it is there it is left alone.
+inline constexpr std::string_view kInjectCertificates = "config.openshift.io/inject-trusted-cabundle";
 
 // --- manifests ---
 

@@ -98,14 +98,26 @@ class DriverRenderer {
     for (const auto& manifest : manifests->second) {
       if (manifest.openshift_only() && !facts_.openshift()) continue;
       Json object = placed(manifest.object, pool);
-      if (get_string(object, {"kind"}) == "DaemonSet") TRY(shape(object, pool));
+      if (get_string(object, {"kind"}) == "DaemonSet") {
+        TRY(shape(object, pool));
+        if (auto certificates = trusted_ca(facts_)) {
+          place(*certificates, facts_.operator_namespace, owner());
+          state.objects.push_back(std::move(*certificates));
+        }
+      }
       state.objects.push_back(std::move(object));
     }
     return {};
   }
 
  private:
+  // Whether the driver is built in the cluster's driver toolkit; without its ImageStream it is not.
+  bool uses_toolkit(const DriverPool& pool) const {
+    return !pool.rhcos.empty() && facts_.driver_toolkit_images.has_value();
+  }
   bool vgpu_host() const { return spec_.driver_type == "vgpu-host-manager"; }
+
+  Owner owner() const { return {"nvidia.com/v1alpha1", "NVIDIADriver", driver_.name, driver_.uid}; }
 
   // The manifest under the pool's names, in the operator's namespace, owned by the resource.
   Json placed(const Json& manifest, const DriverPool& pool) const {
@@ -113,7 +125,7 @@ class DriverRenderer {
     const std::string kind = str(get_string(manifest, {"kind"}));
     const std::string account = pool_account(driver_, pool);
     const std::string& space = facts_.operator_namespace;
-    place(object, space, {"nvidia.com/v1alpha1", "NVIDIADriver", driver_.name, driver_.uid});
+    place(object, space, owner());
     if (kind == "DaemonSet") {
       set(object, {"metadata", "name"}, pool_name(driver_, pool));
     } else if (kind == "ConfigMap") {
@@ -136,13 +148,13 @@ class DriverRenderer {
 
   void shape_metadata(Json& daemonset, const DriverPool& pool) const {
     const std::string name = pool_name(driver_, pool);
+    // The user's are the pods' alone.
     for (const auto& [key, value] : spec_.labels) {
-      if (key != "app" && !key.starts_with("app.kubernetes.io/")) set_label(daemonset, key, value);
+      if (key != "app" && !key.starts_with("app.kubernetes.io/"))
+        set(daemonset, {"spec", "template", "metadata", "labels", key}, value);
     }
-    for (const auto& [key, value] : spec_.annotations) {
-      set(daemonset, {"metadata", "annotations", key}, value);
+    for (const auto& [key, value] : spec_.annotations)
       set(daemonset, {"spec", "template", "metadata", "annotations", key}, value);
-    }
     set_label(daemonset, "app", name);
     set_label(daemonset, "app.kubernetes.io/component",
               vgpu_host() ? "nvidia-vgpu-host-manager" : "nvidia-driver");
@@ -151,10 +163,7 @@ class DriverRenderer {
     if (!pool.kernel.empty()) set_label(daemonset, "nvidia.com/precompiled.kernel-version", pool.kernel);
     set(daemonset, {"spec", "selector", "matchLabels"}, JsonObject{{"app", name}});
     set(daemonset, {"metadata", "annotations", "openshift.io/scc"}, pool_account(driver_, pool));
-    if (!pool.rhcos.empty()) {
-      set_label(daemonset, "openshift.driver-toolkit", "true");
-      set_label(daemonset, "openshift.driver-toolkit.rhcos", pool.rhcos);
-    }
+    if (uses_toolkit(pool)) label_driver_toolkit({policy_, policy_.spec, facts_}, daemonset, pool.rhcos);
   }
 
   void shape_placement(Json& pod, const DriverPool& pool) const {
@@ -240,10 +249,19 @@ class DriverRenderer {
     remove(driver, {"lifecycle"});
     drop_mounts(driver, "driver-startup-probe-script");
     drop_volume(pod, "driver-startup-probe-script");
-    for (const auto& [name, path] : {std::pair{"cgroup", "/sys/fs/cgroup"}, std::pair{"vfio", "/dev/vfio"}}) {
-      add_mount(driver, JsonObject{{"name", name}, {"mountPath", path}});
-      add_volume(pod, host_path_volume(name, path, "Directory"));
+    for (const auto& [name, path] : {std::pair{"vfio", "/dev/vfio"}, std::pair{"cgroup", "/sys/fs/cgroup"}}) {
+      insert_behind(driver, "volumeMounts", "host-os-release",
+                    JsonObject{{"name", name}, {"mountPath", path}});
+      insert_behind(pod, "volumes", "host-os-release", host_path_volume(name, path, ""));
     }
+  }
+
+  // Puts an item behind the one called `before` of a list.
+  static void insert_behind(Json& holder, std::string_view list, std::string_view before, Json item) {
+    auto& all = ensure(holder, {list}).as_array();
+    const auto at = std::ranges::find_if(
+        all, [before](const Json& each) { return get_string(each, {"name"}) == before; });
+    all.insert(at == all.end() ? at : at + 1, std::move(item));
   }
 
   Result<> shape(Json& daemonset, const DriverPool& pool) const {
@@ -251,10 +269,12 @@ class DriverRenderer {
     const DriverLayout layout{.name = pool_name(driver_, pool),
                               .node = {"", pool.os_id, pool.os_version, pool.kernel, pool.rhcos},
                               .precompiled = spec_.use_precompiled,
-                              .rhcos = pool.rhcos};
+                              .rhcos = uses_toolkit(pool) ? pool.rhcos : ""};
     shape_metadata(daemonset, pool);
     Json& pod = pod_spec(daemonset);
     shape_placement(pod, pool);
+    add_pull_secrets(pod, spec_.image_pull_secrets);
+    add_pull_secrets(pod, spec_.manager.image_pull_secrets);
     TRY(shape_sidecar(view, pod, kGds, spec_.gds, "gds", "GDS_IMAGE", layout));
     TRY(shape_sidecar(view, pod, kGdrcopy, spec_.gdrcopy, "gdrcopy", "GDRCOPY_IMAGE", layout));
     const std::string suffix = (pool.kernel.empty() ? "" : pool.kernel + "-") + pool.os_tag;
@@ -275,12 +295,14 @@ class DriverRenderer {
     set_probe(*driver, "startupProbe", spec_.startup_probe);
     shape_env(pod, *driver);
     order_mounts(*driver);
-    const auto known = volume_names(pod);
+    shape_vgpu_host(pod, *driver);
+    auto known = volume_names(pod);
+    known.insert({"gpu-operator-trusted-ca", "shared-nvidia-driver-toolkit"});
     TRY(add_files(view, pod, *driver, pool));
     add_secret_env(view, pod);
-    add_proxy(view, pod);
-    shape_vgpu_host(pod, *driver);
-    shape_driver_toolkit(view, pod, layout, kDriver, image, spec_);
+    if (Json* toolkit = find_container(pod, kToolkit)) set_env(*toolkit, kDigest, "");  // its place
+    shape_driver_toolkit(view, pod, layout, kDriver, image);
+    add_proxy(view, pod, true);
     if (spec_.host_network) use_host_network(pod);
     set_digest(pod, digest(pod, pool, image, known));
     set(daemonset, {"metadata", "annotations", kHashAnnotation}, object_hash(daemonset));

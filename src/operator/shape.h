@@ -76,7 +76,7 @@ Result<> mount_kernel_module_config(const View& view, Json& pod,
                                     std::initializer_list<std::string_view> containers,
                                     const std::string& name, std::string_view field);
 void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, std::string_view main,
-                          const std::string& main_image, const policy::ImageSpec& spec);
+                          const std::string& main_image);
 
 // --- virtual machine workloads (shape_vm.cc) ---
 

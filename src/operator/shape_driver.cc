@@ -1,6 +1,7 @@
 // The driver's DaemonSets: layouts (plain, precompiled, OpenShift's driver toolkit) and what goes into their
 // pods (operator.md §5.4, §8.1; operands-driver-validator.md §3.4).
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "base/text.h"
@@ -241,11 +242,22 @@ void add_suse_modules(Json& pod, Json& driver, const std::string& os) {
   add_volume(pod, host_path_volume("lib-modules", "/lib/modules", "Directory"));
 }
 
-void add_proxy(const View& view, Json& pod) {
+std::optional<Json> trusted_ca(const ClusterFacts& facts) {
+  if (!facts.openshift() || !facts.proxy || !facts.proxy->trusted_ca) return std::nullopt;
+  Json out = JsonObject{{"apiVersion", "v1"},
+                        {"kind", "ConfigMap"},
+                        {"metadata", JsonObject{{"name", "gpu-operator-trusted-ca"}}},
+                        {"data", JsonObject{{"ca-bundle.crt", ""}}}};
+  set(out, {"metadata", "labels", kInjectCertificates}, "true");
+  return out;
+}
+
+void add_proxy(const View& view, Json& pod, bool http_first) {
   if (!view.facts.proxy) return;
   const ClusterFacts::Proxy& proxy = *view.facts.proxy;
-  const std::pair<std::string, std::string> pairs[] = {
-      {"HTTPS_PROXY", proxy.https}, {"HTTP_PROXY", proxy.http}, {"NO_PROXY", proxy.no_proxy}};
+  std::array<std::pair<std::string, std::string>, 3> pairs = {
+      {{"HTTPS_PROXY", proxy.https}, {"HTTP_PROXY", proxy.http}, {"NO_PROXY", proxy.no_proxy}}};
+  if (http_first) std::swap(pairs[0], pairs[1]);
   bool any = std::ranges::any_of(pairs, [](const auto& pair) { return !pair.second.empty(); });
   if (!any && !proxy.trusted_ca) return;
   if (proxy.trusted_ca)
@@ -325,17 +337,17 @@ Result<> mount_kernel_module_config(const View& view, Json& pod,
 }
 
 void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, std::string_view main,
-                          const std::string& main_image, const policy::ImageSpec& spec) {
-  if (layout.rhcos.empty()) {
-    drop_container(pod, kToolkit);
-    drop_volume(pod, "shared-nvidia-driver-toolkit");
-    return;
-  }
+                          const std::string& main_image) {
+  constexpr std::string_view kShared = "shared-nvidia-driver-toolkit";
+  drop_volume(pod, kShared);
+  if (layout.rhcos.empty()) return drop_container(pod, kToolkit);
+  add_volume(pod, JsonObject{{"name", kShared}, {"emptyDir", JsonObject{}}});
   const auto& images = *view.facts.driver_toolkit_images;
   auto image = images.find(layout.rhcos);
   bool missing = image == images.end();
   Json& toolkit = *find_container(pod, kToolkit);
-  set_image(pod, toolkit, missing ? main_image : image->second, spec);
+  set(toolkit, {"image"}, missing ? main_image : image->second);
+  set_resources(toolkit, view.spec.driver.resources);
   set_env(toolkit, "RHCOS_VERSION", layout.rhcos);
   if (view.spec.gds.enabled) set_env(toolkit, "GDS_ENABLED", "true");
   if (view.spec.gdrcopy.enabled) set_env(toolkit, "GDRCOPY_ENABLED", "true");
@@ -347,13 +359,21 @@ void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layou
     if (!container) continue;
     set(*container, {"command"}, JsonArray{"ocp_dtk_entrypoint"});
     set(*container, {"args"}, JsonArray{Json(arg)});
-    add_mount(*container, JsonObject{{"name", "shared-nvidia-driver-toolkit"},
-                                     {"mountPath", "/mnt/shared-nvidia-driver-toolkit"}});
+    add_mount(*container, JsonObject{{"name", kShared}, {"mountPath", "/mnt/" + std::string(kShared)}});
   }
   if (missing) {
     set_env(toolkit, "RHCOS_IMAGE_MISSING", "true");
-    set_env(*find_container(pod, main), "RHCOS_IMAGE_MISSING", "true");
+    Json& driver = *find_container(pod, main);
+    set_env(driver, "RHCOS_IMAGE_MISSING", "true");
+    set_env(driver, "RHCOS_VERSION", layout.rhcos);
   }
+}
+
+void label_driver_toolkit(const View& view, Json& daemonset, const std::string& rhcos) {
+  set_label(daemonset, "openshift.driver-toolkit", "true");
+  set(daemonset, {"metadata", "labels", "openshift.driver-toolkit.rhcos"}, rhcos);
+  if (!view.facts.driver_toolkit_images->contains(rhcos))
+    set_label(daemonset, "openshift.driver-toolkit.rhcos-image-missing", "true");
 }
 
 void name_layout(const View& view, Json& daemonset, const DriverLayout& layout) {
@@ -366,10 +386,7 @@ void name_layout(const View& view, Json& daemonset, const DriverLayout& layout) 
   if (layout.rhcos.empty()) return;
   set_label(daemonset, "app", layout.name);
   set(daemonset, {"spec", "selector", "matchLabels", "app"}, layout.name);
-  set_label(daemonset, "openshift.driver-toolkit", "true");
-  set_label(daemonset, "openshift.driver-toolkit.rhcos", layout.rhcos);
-  if (!view.facts.driver_toolkit_images->contains(layout.rhcos))
-    set_label(daemonset, "openshift.driver-toolkit.rhcos-image-missing", "true");
+  label_driver_toolkit(view, daemonset, layout.rhcos);
   set(pod, {"nodeSelector", kNodeOstree}, layout.rhcos);
 }
 
@@ -456,6 +473,9 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   if (!spec.secret_env.empty() && !view.facts.secrets.contains(spec.secret_env))
     return fail(Code::kNotFound, "spec.driver.secretEnv: Secret '" + spec.secret_env +
                                      "' does not exist in namespace '" + view.facts.operator_namespace + "'");
+  for (const policy::ImageSpec* image :
+       {static_cast<const policy::ImageSpec*>(&spec.manager), static_cast<const policy::ImageSpec*>(&spec)})
+    add_pull_secrets(pod, image->image_pull_secrets);
   TRY(shape_sidecar(view, pod, kGds, view.spec.gds, "gds", "GDS_IMAGE", layout));
   TRY(shape_sidecar(view, pod, kGdrcopy, view.spec.gdrcopy, "gdrcopy", "GDRCOPY_IMAGE", layout));
   std::string suffix = (layout.precompiled ? layout.node.kernel + "-" : "") + os_tag(layout.node);
@@ -484,8 +504,8 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   shape_driver_env(view, pod, *driver);
   TRY(add_config_files(view, pod, *driver, layout));
   add_secret_env(view, pod);
-  add_proxy(view, pod);
-  shape_driver_toolkit(view, pod, layout, kDriver, image, spec);
+  add_proxy(view, pod, false);
+  shape_driver_toolkit(view, pod, layout, kDriver, image);
   if (spec.host_network) use_host_network(pod);
   set_digest(pod);
   return {};

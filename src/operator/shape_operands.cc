@@ -17,11 +17,14 @@ void set_mig(const View& view, Json& container) {
 
 void set_cdi_hook(const View& view, Json& container) {
   if (view.spec.toolkit.enabled)
-    set_env(container, "NVIDIA_CDI_HOOK_PATH", view.spec.toolkit.install_dir + "/toolkit/nvidia-cdi-hook");
+    set_env(
+        container, "NVIDIA_CDI_HOOK_PATH",
+        (fs::path(view.spec.toolkit.install_dir) / "toolkit/nvidia-cdi-hook").lexically_normal().string());
 }
 
 // The pair of containers that picks a node's plugin configuration, and what its neighbours see of it.
-// `resources` are those of the init container; the main container gets CONFIG_FILE.
+// `resources` are those of the operand, for both. Their image is the device plugin's whatever the operand;
+// pull secrets are the operand's own.
 Result<> shape_config_manager(const View& view, Json& daemonset, std::string_view main,
                               const Json& resources) {
   Json& pod = pod_spec(daemonset);
@@ -36,8 +39,8 @@ Result<> shape_config_manager(const View& view, Json& daemonset, std::string_vie
   for (std::string_view name : {"config-manager-init", "config-manager"}) {
     Json* container = find_container(pod, name);
     if (!container) continue;
-    set_image(pod, *container, image, plugin);
-    if (name == "config-manager-init") set_resources(*container, resources);
+    set_image(*container, image, plugin);
+    set_resources(*container, resources);
     insert_env(*container, "SEND_SIGNAL", "DEFAULT_CONFIG", plugin.config.default_config);
     set_env(*container, "FALLBACK_STRATEGIES", "empty");
   }
@@ -58,7 +61,8 @@ void move_mps_root(const View& view, Json& pod) {
   const std::string& root = view.spec.device_plugin.mps.root;
   if (root.empty() || root == "/run/nvidia/mps") return;
   if (Json* volume = find_volume(pod, "mps-root")) set(*volume, {"hostPath", "path"}, root);
-  if (Json* volume = find_volume(pod, "mps-shm")) set(*volume, {"hostPath", "path"}, root + "/shm");
+  if (Json* volume = find_volume(pod, "mps-shm"))
+    set(*volume, {"hostPath", "path"}, (fs::path(root) / "shm").lexically_normal().string());
 }
 
 }  // namespace
@@ -75,7 +79,7 @@ Result<> shape_validator(const View& view, Json& daemonset) {
     if (!check) continue;
     if (name == "plugin-validation") insert_env(*check, "NODE_NAME", "MIG_STRATEGY", view.spec.mig.strategy);
     set_env(*check, "VALIDATOR_IMAGE", image);
-    set_env(*check, "VALIDATOR_IMAGE_PULL_POLICY", str(get_string(*check, {"imagePullPolicy"})));
+    set_env(*check, "VALIDATOR_IMAGE_PULL_POLICY", validator.image_pull_policy);
     if (!validator.image_pull_secrets.empty())
       set_env(*check, "VALIDATOR_IMAGE_PULL_SECRETS", join(validator.image_pull_secrets, ","));
     if (std::string_view name_of_class = get_string(pod, {"runtimeClassName"}); !name_of_class.empty())

@@ -39,9 +39,13 @@ std::string mount_folder_of(Json& pod, Json& container, std::string_view volume,
 
 // "file=/etc/x" is a file of the host, which the container sees beneath /host.
 std::string config_sources(const std::string& text) {
+  constexpr std::string_view kFile = "file=";
   std::vector<std::string> sources = split(text, ',');
-  for (std::string& source : sources)
-    if (source.starts_with("file=/")) source = "file=/host" + source.substr(5);
+  for (std::string& source : sources) {
+    if (!source.starts_with(kFile)) continue;
+    const std::string path = "/host/" + source.substr(kFile.size());
+    source = std::string(kFile) + fs::path(path).lexically_normal().string();
+  }
   return join(sources, ",");
 }
 
@@ -71,7 +75,7 @@ void shape_runtime(const View& view, Json& pod, Json& container, const Runtime& 
     set_env(container, "RUNTIME_DROP_IN_CONFIG_HOST_PATH", drop_in);
   }
   if (!runtime.socket.empty()) {
-    std::string socket = first_set(container, {prefix + "_SOCKET", "RUNTIME_SOCKET"}, runtime.socket);
+    std::string socket = first_set(container, {prefix + "_SOCKET"}, runtime.socket);
     inside = mount_folder_of(pod, container, name + "-socket", socket, "/runtime/sock-dir/", "");
     set_env(container, "RUNTIME_SOCKET", inside);
     set_env(container, prefix + "_SOCKET", inside);

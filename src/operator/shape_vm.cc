@@ -31,16 +31,16 @@ Result<> shape_vgpu_manager(const View& view, Json& daemonset, const DriverLayou
   Json& pod = pod_spec(daemonset);
   const std::string image =
       TRY(os_image(view, manager, "vgpuManager", "VGPU_MANAGER_IMAGE", os_tag(layout.node)));
+  TRY(shape_manager(view, daemonset, manager.driver_manager, "vgpuManager.driverManager"));
   Json* main = find_container(pod, "containers", kContainer);
   set_image(pod, *main, image, manager);
   set_resources(*main, manager.resources);
   set_args(*main, manager.args);
+  if (view.facts.openshift()) set_env(*main, "OPENSHIFT_VERSION", view.facts.openshift_version);
   set_env(*main, manager.env);
-  TRY(shape_manager(view, daemonset, manager.driver_manager, "vgpuManager.driverManager"));
   TRY(mount_kernel_module_config(view, pod, {kContainer}, manager.kernel_module_config.name,
                                  "spec.vgpuManager.kernelModuleConfig"));
-  if (view.facts.openshift()) set_env(*main, "OPENSHIFT_VERSION", view.facts.openshift_version);
-  shape_driver_toolkit(view, pod, layout, kContainer, image, manager);
+  shape_driver_toolkit(view, pod, layout, kContainer, image);
   if (manager.host_network) use_host_network(pod);
   return {};
 }
@@ -81,8 +81,8 @@ Result<> shape_sandbox_validator(const View& view, Json& daemonset) {
 
 Result<> shape_vfio_manager(const View& view, Json& daemonset) {
   const policy::VfioManagerSpec& manager = view.spec.vfio_manager;
-  TRY(shape_main(view, daemonset, "nvidia-vfio-manager", manager, "vfioManager", "VFIO_MANAGER_IMAGE"));
-  return shape_manager(view, daemonset, manager.driver_manager, "vfioManager.driverManager");
+  TRY(shape_manager(view, daemonset, manager.driver_manager, "vfioManager.driverManager"));
+  return shape_main(view, daemonset, "nvidia-vfio-manager", manager, "vfioManager", "VFIO_MANAGER_IMAGE");
 }
 
 Result<> shape_sandbox_device_plugin(const View& view, Json& daemonset) {
@@ -98,9 +98,11 @@ Result<> shape_kata_device_plugin(const View& view, Json& daemonset) {
 
 Result<> shape_cc_manager(const View& view, Json& daemonset) {
   const policy::CcManagerSpec& manager = view.spec.cc_manager;
-  TRY(shape_main(view, daemonset, "nvidia-cc-manager", manager, "ccManager", "CC_MANAGER_IMAGE"));
-  set_env(*find_container(pod_spec(daemonset), "containers", "nvidia-cc-manager"), "DEFAULT_CC_MODE",
-          manager.default_mode);
+  constexpr std::string_view kContainer = "nvidia-cc-manager";
+  TRY(shape_main(view, daemonset, kContainer, manager, "ccManager", "CC_MANAGER_IMAGE", false));
+  Json& main = *find_container(pod_spec(daemonset), "containers", kContainer);
+  if (!manager.default_mode.empty()) set_env(main, "DEFAULT_CC_MODE", manager.default_mode);
+  set_env(main, manager.env);
   return {};
 }
 

@@ -169,7 +169,8 @@ TEST(operator_drivers, a_resource_shapes_its_pods) {
   EXPECT_EQ(get_string(pod, {"priorityClassName"}), "high");
   EXPECT_EQ(get_array(pod, {"tolerations"}).size(), 2u);
   EXPECT_TRUE(has(pod, {"affinity", "nodeAffinity"}));
-  EXPECT_EQ(get_string(set, {"metadata", "labels", "team"}), "ml");
+  EXPECT_EQ(get_string(set, {"spec", "template", "metadata", "labels", "team"}), "ml");
+  EXPECT_FALSE(has(set, {"metadata", "labels", "team"}));
   EXPECT_EQ(get_string(set, {"metadata", "labels", "app"}), get_string(set, {"metadata", "name"}));
   EXPECT_FALSE(has(set, {"metadata", "labels", "app.kubernetes.io/name"}));
   const Json& main = *find_container(pod, "nvidia-driver-ctr");
