@@ -89,8 +89,8 @@ class ScenarioTest : public testing::Test {
     }
     Result<Json> seen = Runner(loop, kubeconfig).run(scenario_);
     if (!options.kubeconfig.empty() && !options.record && !as_recorded(seen)) {
-      // The moments at which the real one's parts see a write are nobody's promise: only what differs twice is a
-      // difference, and the first time is told.
+      // The moments at which the real one's parts see a write are nobody's promise: only what differs twice
+      // is a difference, and the first time is told.
       std::cout << "again: " << scenario_.id() << " " << (seen ? "differed" : seen.error().text()) << "\n";
       seen = Runner(loop, kubeconfig).run(scenario_);
     }

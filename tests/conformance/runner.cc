@@ -399,9 +399,9 @@ Result<> Runner::wait_for(const std::string& path, std::span<const std::string> 
               "wait for '" + path + "': not so within 30s; last seen: " + last + stream->pending);
 }
 
-// Whether the custom resource at /apis/GROUP/VERSION/PLURAL answers and stands in both lists of what is served. The real
-// server's parts learn of a definition one after the other, some only after its condition Established is to be seen, and
-// no watch tells when.
+// Whether the custom resource at /apis/GROUP/VERSION/PLURAL answers and stands in both lists of what is
+// served. The real server's parts learn of a definition one after the other, some only after its condition
+// Established is to be seen, and no watch tells when.
 Result<bool> Runner::is_served(const std::string& path) {
   std::vector<std::string> parts = split(path, '/');
   if (parts.size() != 5 || parts[1] != "apis")
