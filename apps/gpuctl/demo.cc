@@ -18,6 +18,7 @@
 #include "cluster/faults/faults.h"
 #include "cluster/fleet/install_tree.h"
 #include "cluster/fleet/supervisor.h"
+#include "cluster/hollow/known_names.h"
 #include "cluster_view.h"
 #include "commands.h"
 #include "data_dir.h"
@@ -257,7 +258,7 @@ void tell_broken(Loop& loop, kube::Client& client, const ClusterWatch& cluster, 
 }
 
 // The text of a faults file that can be played by processes.
-Result<std::string> read_faults(const Arguments& arguments) {
+Result<std::string> read_faults(const Arguments& arguments, const SimInput& input) {
   if (arguments.faults.empty()) return std::string();
   if (!arguments.kubeconfig.empty()) {
     return fail(
@@ -266,14 +267,22 @@ Result<std::string> read_faults(const Arguments& arguments) {
   }
   std::string text = TRY(read_file(arguments.faults));
   const auto plan = TRY(cluster::parse_faults(text, arguments.faults));
-  for (const cluster::Fault& fault : plan.faults) {
+  for (std::size_t i = 0; i < plan.faults.size(); ++i) {
+    const cluster::Fault& fault = plan.faults[i];
     if (fault.api && fault.where.node.empty()) continue;
     const std::string what = fault.clock   ? "the clock of processes is the machine's"
                              : fault.event ? "the hardware of nodes with processes fails by gpuctl sim fault"
-                                           : "where.node tells hollow nodes apart, not processes";
-    return fail(Code::kUnsupported,
-                "use '" + arguments.faults + "': " + fault.name + ": " + what + "; gpuctl sim run plays it");
+                                           : "tells hollow nodes apart, not processes";
+    return plan.wrong(i,
+                      fault.clock   ? "clock"
+                      : fault.event ? "event"
+                                    : "where.node",
+                      what + "; gpuctl sim run plays it", Code::kUnsupported);
   }
+  cluster::FaultNames names;
+  names.resources = cluster::known_resources(input.objects);
+  names.more_resources = !arguments.data_dir.empty();  // what was kept may have definitions of its own
+  TRY(check_faults(plan, names));
   return text;
 }
 
@@ -326,7 +335,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   for (const auto& change : input.changed)
     std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
   if (!arguments.data_dir.empty()) TRY(check_data_dir(arguments.data_dir));
-  std::string faults = TRY(read_faults(arguments));
+  std::string faults = TRY(read_faults(arguments, input));
   std::optional<TempDir> scratch;
   fs::path state = arguments.state_dir;
   if (state.empty()) {

@@ -96,6 +96,23 @@ Result<> prepare(const Arguments& arguments, Prepared& out) {
   return {};
 }
 
+// One line a fault that struck nothing; how many they are.
+std::size_t tell_idle(const cluster::HollowFleet& fleet, bool stable) {
+  const auto idle = fleet.idle_faults();
+  for (const auto& fault : idle) {
+    std::fprintf(stderr, "gpuctl sim run: warning: %s%s\n", fault.text.c_str(),
+                 fault.late && !stable ? "; --until stable waits for it" : "");
+  }
+  return idle.size();
+}
+
+std::string why_not(const cluster::HollowFleet& fleet) {
+  if (!fleet.ready()) return "First broken link: " + fleet.first_broken_link();
+  const std::string waits = fleet.unsettled();
+  return waits.empty() ? "Everything is ready, and something is still being written: see --events"
+                       : "Everything is ready, but " + waits;
+}
+
 int run(const Arguments& arguments) {
   Prepared prepared;
   if (const auto ready = prepare(arguments, prepared); !ready) {
@@ -109,11 +126,14 @@ int run(const Arguments& arguments) {
       fleet.loop().run_until([&] { return stable ? fleet.stable() : fleet.ready(); }, prepared.limit);
   const double real = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   std::printf("%s%s\n", fleet::render(fleet.chain()).c_str(), "");
-  std::printf("%s %s %.1f s of the fleet's clock (%.2f s here); seed %llu, %llu requests, %llu API faults\n",
-              reached ? arguments.until.c_str() : ("not " + arguments.until).c_str(), "after",
-              seconds(fleet.events().elapsed()), real, static_cast<unsigned long long>(arguments.seed),
-              static_cast<unsigned long long>(fleet.requests()),
-              static_cast<unsigned long long>(fleet.struck()));
+  std::fflush(stdout);
+  const std::size_t idle = tell_idle(fleet, stable);
+  std::printf(
+      "%s %s %.1f s of the fleet's clock (%.2f s here); seed %llu, %llu requests, %llu API faults%s\n",
+      reached ? arguments.until.c_str() : ("not " + arguments.until).c_str(), "after",
+      seconds(fleet.events().elapsed()), real, static_cast<unsigned long long>(arguments.seed),
+      static_cast<unsigned long long>(fleet.requests()), static_cast<unsigned long long>(fleet.struck()),
+      idle == 0 ? "" : (", " + std::to_string(idle) + " of the file's that struck nothing").c_str());
   if (prepared.events) {
     if (const auto flushed = prepared.events->flush(); !flushed) {
       std::fprintf(stderr, "gpuctl sim run: %s\n", flushed.error().text().c_str());
@@ -127,11 +147,8 @@ int run(const Arguments& arguments) {
     }
   }
   if (reached) return kReached;
-  const bool ready = fleet.ready();
   std::fprintf(stderr, "gpuctl sim run: not %s after %s. %s\n", arguments.until.c_str(),
-               format_go_duration(prepared.limit).c_str(),
-               ready ? "Everything is ready, and something is still being written: see --events"
-                     : ("First broken link: " + fleet.first_broken_link()).c_str());
+               format_go_duration(prepared.limit).c_str(), why_not(fleet).c_str());
   return kNotReached;
 }
 
@@ -144,8 +161,9 @@ int sim_run_main(int argc, char** argv) {
       "virtual "
       "clock: the same files and seed replay the same run.\n"
       "Exit codes: 0 what --until names was reached; 1 it was not, and the first broken link is named; 2 a "
-      "flag "
-      "or file is wrong.");
+      "flag or file is wrong. A fault that struck nothing is named in a line of warning, which changes no "
+      "exit "
+      "code.");
   app.add_option("FLEET", arguments.fleet, "fleet file")->required()->check(CLI::ExistingFile);
   app.add_option("--policy", arguments.policy, "file with the ClusterPolicy, and ConfigMaps that it names")
       ->check(CLI::ExistingFile);
@@ -154,13 +172,16 @@ int sim_run_main(int argc, char** argv) {
       "--data-dir", arguments.data_dir,
       "folder that keeps the cluster: the next run with it goes on where this one ended, and without "
       "--policy keeps the policy that is there (default: nothing is kept)");
-  app.add_option("--seed", arguments.seed, "of names, uids and the chances of faults")
+  app.add_option(
+         "--seed", arguments.seed,
+         "of names, uids and the chances of faults; mixed with the seeds in the files, and replaces none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option(
          "--until", arguments.until,
-         "ready: the policy and every GPU node are; stable: that, all faults are over, and nothing has "
-         "changed for a minute")
+         "ready: the policy and every GPU node are, whatever faults are still to come; stable: that, all "
+         "faults "
+         "have come and gone, nothing has changed for a minute, and no container waits out a back-off")
       ->check(CLI::IsMember({"ready", "stable"}))
       ->capture_default_str();
   app.add_option("--timeout", arguments.timeout, "by the fleet's clock")->capture_default_str();

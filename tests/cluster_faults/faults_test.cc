@@ -63,10 +63,103 @@ TEST(cluster_faults, what_is_wrong_is_named_with_its_line) {
       {"seeds: 1\nfaults: []\n", "seeds: unknown key (did you mean 'seed'?)"},
       {"faults: []\nfaults: []\n", "is given twice"},
       {"faults:\n  - {clock: never}\n", "clock: must be a span such as 1h or -30s"},
+      {"faults:\n  - {api: error, where: {verb: PUT}}\n", "got 'PUT' (did you mean 'update'?)"},
+      {"faults:\n  - {api: error, where: {verb: []}}\n", "verb: must not be empty"},
+      {"faults:\n  - {api: error, where: {resource: ''}}\n", "resource: must not be empty"},
+      {"faults:\n  - {api: error, where: {name: 'a b'}}\n", "name: must be one word"},
+      {"faults:\n  - {api: error, where: {namespace: GPU}}\n", "namespace: must be lower-case letters"},
+      {"faults:\n  - {api: error, where: {component: kubelet/a}}\n", "what follows it is `node`"},
+      {"faults:\n  - {api: error, for: 0s}\n", "for: must be longer than 0s"},
+      {"faults:\n  - {api: delay, delay: 0s}\n", "delay: must be longer than 0s"},
+      {"faults:\n  - {api: error, probability: 0}\n", "must be more than 0"},
+      {"faults:\n  - {event: kernel-upgrade, node: a, kernel: a/b}\n", "must be a kernel release"},
   };
   for (const auto& [text, part] : cases) {
     EXPECT_NE(why(text).find(part), std::string::npos) << text << "\n" << why(text);
   }
+}
+
+FaultNames names() {
+  FaultNames out;
+  const std::vector<std::string> all{"create", "delete", "get", "list", "patch", "update", "watch"};
+  out.nodes = {{"gpu-0", 8}, {"gpu-1", 2}, {"cpu", 0}, {"small", 4, true}};
+  out.resources = {{"pods", all, true, {"pod", "po"}},
+                   {"pods/status", {"get", "patch", "update"}, true, {}},
+                   {"pods/eviction", {"create"}, true, {}},
+                   {"nodes", all, false, {"node", "no"}},
+                   {"nodes/status", {"get", "patch", "update"}, false, {}},
+                   {"daemonsets", all, true, {"daemonset", "ds"}}};
+  out.containers = {"driver-validation", "gpu-operator", "nvidia-device-plugin"};
+  return out;
+}
+std::string refusal(const std::string& fault, const FaultNames& known = names()) {
+  const auto plan = parse_faults("faults:\n  - {api: error}\n  - " + fault + "\n", "f.yaml");
+  if (!plan) return plan.error().text();
+  const auto good = check_faults(*plan, known);
+  return good ? std::string() : good.error().text();
+}
+
+TEST(cluster_faults, selectors_that_no_name_fits_are_refused_with_the_nearest) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{api: error, where: {resource: pod}}",
+       "read faults 'f.yaml': line 3: faults[1].where.resource: must be the plural name of a resource that "
+       "the API "
+       "server has, such as pods or nodes/status; got 'pod' (did you mean 'pods'?)"},
+      {"{api: error, where: {resource: Pod}}", "got 'Pod' (did you mean 'pods'?)"},
+      {"{api: error, where: {resource: ds}}", "(did you mean 'daemonsets'?)"},
+      {"{api: error, where: {resource: PODS}}", "(did you mean 'pods'?)"},
+      {"{api: error, where: {resource: apps/v1/daemonsets}}", "(did you mean 'daemonsets'?)"},
+      {"{api: error, where: {resource: daemonsets.apps}}", "(did you mean 'daemonsets'?)"},
+      {"{api: error, where: {resource: pod/status}}", "(did you mean 'pods/status'?)"},
+      {"{api: error, where: {resource: pods/stats}}", "(did you mean 'pods/status'?)"},
+      {"{api: error, where: {resource: podz*}}", "where.resource: must be the plural name"},
+      {"{api: error, where: {resource: nodes, namespace: x}}", "where.namespace: nodes are in no namespace"},
+      {"{api: error, where: {resource: nodes/status, verb: [list, watch]}}",
+       "where: no request fits: the verbs of nodes/status are get, patch, update; got list, watch"},
+      {"{api: conflict, where: {resource: pods/eviction}}", "the verbs of pods/eviction are create"},
+      {"{api: error, where: {node: gpu-7}}", "the fleet has no node 'gpu-7'; there are gpu-0"},
+      {"{api: error, where: {node: gqu-*}}", "the fleet has no node that fits 'gqu-*'"},
+      {"{api: error, where: {node: small}}", "requests are not told apart"},
+      {"{event: reboot, node: gpu0}",
+       "faults[1].node: the fleet has no node 'gpu0'; there are gpu-0, gpu-1, cpu, "
+       "small (did you mean 'gpu-0'?)"},
+      {"{event: reboot, node: small}", "node 'small' is light"},
+      {"{event: gpu-lost, node: gpu-1, gpu: 2}",
+       "faults[1].gpu: node 'gpu-1' has 2 GPUs, with indexes 0 to 1; got index 2"},
+      {"{event: ecc, node: '*', gpu: 8}", "none of the nodes has more than 8 GPUs"},
+      {"{event: xid, xid: 79, node: cpu}", "node 'cpu' has 0 GPUs; got index 0"},
+      {"{event: plugin-crash, node: cpu}", "no device plugin runs on a node without GPUs"},
+      {"{event: container-crash, node: cpu, container: gpu-operatr}",
+       "faults[1].container: no pod has a container 'gpu-operatr'; there are driver-validation, "
+       "gpu-operator, "
+       "nvidia-device-plugin (did you mean 'gpu-operator'?)"},
+      {"{event: container-crash, node: cpu, container: nvidea-*}",
+       "no pod has a container that fits 'nvidea-*'"},
+  };
+  for (const auto& [fault, part] : cases) {
+    EXPECT_NE(refusal(fault).find(part), std::string::npos) << fault << "\n" << refusal(fault);
+  }
+  for (const char* good :
+       {"{api: error, where: {resource: pods, verb: [get, list]}}",
+        "{api: error, where: {resource: '*/status'}}", "{api: conflict, where: {resource: nodes}}",
+        "{event: reboot, node: '*'}", "{event: gpu-lost, node: 'gpu-*', gpu: 7}",
+        "{event: container-crash, node: cpu, container: '*-operator'}"}) {
+    EXPECT_EQ(refusal(good), "") << good;
+  }
+}
+
+TEST(cluster_faults, where_more_resources_may_be_only_other_names_of_known_ones_are_refused) {
+  FaultNames known = names();
+  known.more_resources = true;
+  EXPECT_NE(refusal("{api: error, where: {resource: Pod}}", known).find("(did you mean 'pods'?)"),
+            std::string::npos);
+  EXPECT_EQ(refusal("{api: error, where: {resource: widgets}}", known), "");
+  EXPECT_EQ(refusal("{api: error, where: {resource: wid*}}", known), "");
+}
+
+TEST(cluster_faults, what_has_to_be_waited_for_counts_faults_without_an_end_from_their_beginning) {
+  EXPECT_EQ(parse_faults("faults: [{api: error, at: 10m}, {api: cut-watch, at: 5m}]", "f.yaml")->over(),
+            10min);
 }
 
 TEST(cluster_faults, requests_are_described) {
@@ -86,13 +179,18 @@ TEST(cluster_faults, requests_are_described) {
   request.query.clear();
   what = describe(request);
   EXPECT_EQ(what.resource + " " + what.name, "namespaces/status x");
+  request.path = "/api/v1/nodes";
+  request.query = "fieldSelector=metadata.name%3Dgpu-1&watch=true";
+  what = describe(request);
+  EXPECT_EQ(what.verb + " " + what.resource + " " + what.name, "watch nodes gpu-1");
 }
 
 // A server that answers 200 to everything, behind an injector, on a virtual loop.
 class Fixture {
  public:
   explicit Fixture(const std::string& faults)
-      : injector(*loop, *parse_faults(faults, "f.yaml"),
+      : plan(*parse_faults(faults, "f.yaml")),
+        injector(*loop, plan,
                  [this](HttpRequest request, std::shared_ptr<HttpResponder> out) {
                    served.push_back(request.method + " " + request.path + "?" + request.query);
                    if (request.query.find("watch=true") != std::string::npos) {
@@ -107,8 +205,9 @@ class Fixture {
 
   // Status, or 0 when the connection ended.
   int ask(const std::string& method, const std::string& path, const std::string& query = "",
-          HttpResponse* into = nullptr) {
+          HttpResponse* into = nullptr, const std::string& body = "") {
     HttpRequest request;
+    request.body = body;
     request.method = method;
     request.path = path;
     request.query = query;
@@ -128,6 +227,7 @@ class Fixture {
   std::vector<std::shared_ptr<HttpResponder>> held;
   int closed = 0;
   std::uint64_t version = 1;
+  FaultPlan plan;
   FaultInjector injector;
   std::shared_ptr<kube::Transport> transport = kube::make_memory_transport(*loop, injector.handler());
 };
@@ -197,6 +297,42 @@ faults:
   t.loop->run_for(30s);
   EXPECT_EQ(t.ask("GET", "/api/v1/pods", "watch=true&resourceVersion=5"), 410);
   EXPECT_EQ(t.ask("GET", "/api/v1/pods", "resourceVersion=0"), 200);
+}
+
+TEST(cluster_faults, an_object_that_is_created_has_its_name_in_the_body) {
+  Fixture t("faults:\n  - {api: error, where: {verb: create, name: nvidia-*}}\n");
+  EXPECT_EQ(t.ask("POST", "/api/v1/namespaces/n/pods", "", nullptr, R"({"metadata":{"name":"nvidia-x"}})"),
+            500);
+  EXPECT_EQ(t.ask("POST", "/api/v1/namespaces/n/pods", "", nullptr, R"({"metadata":{"name":"other"}})"), 200);
+  EXPECT_EQ(t.ask("POST", "/api/v1/namespaces/n/pods", "", nullptr, "no JSON"), 200);
+}
+
+TEST(cluster_faults, faults_that_struck_nothing_are_told_with_the_reason) {
+  Fixture t(R"(
+faults:
+  - {api: error, where: {verb: get}, nth: 1}
+  - {api: error, where: {resource: pods, verb: get, name: q}}
+  - {api: error, where: {component: gpu-operatr}}
+  - {api: error, at: 5m, name: later}
+  - {api: error, nth: 9, where: {verb: delete}}
+  - {api: stale-list, behind: 1m, for: 10s}
+)");
+  EXPECT_EQ(t.ask("GET", kPod), 500);
+  EXPECT_EQ(t.ask("GET", kPod), 200);
+  EXPECT_EQ(t.ask("DELETE", kPod), 200);
+  t.loop->run_for(1min);
+  std::string told;
+  for (const IdleFault& fault : idle_faults(t.plan, t.injector.records(), t.loop->elapsed()))
+    told += fault.text + "\n";
+  EXPECT_EQ(
+      told,
+      "f.yaml:4: fault 'fault 2': struck nothing: no request fitted it; some would but for where.name 'q' "
+      "(did you mean 'p'?)\n"
+      "f.yaml:5: fault 'fault 3': struck nothing: no request fitted it; some would but for where.component "
+      "'gpu-operatr' (did you mean 'gpu-operator'?)\n"
+      "f.yaml:6: fault 'later': did not come: it begins at 5m0s, and the run ended at 1m0s\n"
+      "f.yaml:7: fault 'fault 5': struck nothing: 1 request fitted, and nth is 9\n"
+      "f.yaml:8: fault 'fault 6': struck nothing: no list with resourceVersion=0 fitted it in its 10s\n");
 }
 
 TEST(cluster_faults, chances_replay) {

@@ -189,14 +189,72 @@ TEST(cluster_hollow, a_clock_that_jumps_ends_like_one_that_does_not) {
 
 TEST(cluster_hollow, faults_that_strike_nobody_are_refused) {
   const std::pair<const char*, const char*> cases[] = {
-      {"faults:\n  - {node: l40, event: reboot}\n", "the fleet has no node 'l40' (did you mean 'l4'?)"},
-      {"faults:\n  - {node: l4, event: gpu-lost, gpu: 2}\n", "node 'l4' has 2 GPUs; got index 2"},
+      {"faults:\n  - {node: l40, event: reboot}\n",
+       "line 2: faults[0].node: the fleet has no node 'l40'; there are a100, l4, cpu (did you mean 'l4'?)"},
+      {"faults:\n  - {node: l4, event: gpu-lost, gpu: 2}\n",
+       "node 'l4' has 2 GPUs, with indexes 0 to 1; got index 2"},
+      {"faults:\n  - {api: error, where: {resource: clusterpolicy}}\n", "(did you mean 'clusterpolicies'?)"},
+      {"faults:\n  - {api: error, where: {resource: leases/status}}\n",
+       "where.resource: must be the plural name"},
+      {"faults:\n  - {node: l4, event: container-crash, container: nvidia-device-plugn}\n",
+       "(did you mean 'nvidia-device-plugin'?)"},
   };
   for (const auto& [text, part] : cases) {
     const auto fleet = HollowFleet::create(with_faults(text));
     ASSERT_FALSE(fleet);
     EXPECT_NE(fleet.error().text().find(part), std::string::npos) << fleet.error().text();
   }
+}
+
+TEST(cluster_hollow, a_fleet_with_a_container_in_back_off_is_not_stable) {
+  // The first restart comes at once, the second after 10 s.
+  auto fleet = make(with_faults(R"(
+faults:
+  - {at: 60s, node: "*", event: container-crash, container: gpu-op*}
+  - {at: 63s, node: "*", event: container-crash, container: gpu-operator}
+)"));
+  ASSERT_TRUE(fleet);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->events().elapsed() > 65s; }, 10min));
+  EXPECT_TRUE(fleet->ready());
+  EXPECT_NE(fleet->unsettled().find("container gpu-operator waits: CrashLoopBackOff"), std::string::npos)
+      << fleet->unsettled();
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(3s); }, 10min)) << fleet->unsettled();
+  EXPECT_GE(fleet->events().elapsed(), 73s) << "its back-off is 10 s";
+  EXPECT_EQ(fleet->unsettled(), "");
+  EXPECT_TRUE(fleet->idle_faults().empty());
+}
+
+TEST(cluster_hollow, stable_waits_for_faults_that_come_late) {
+  auto fleet = make(with_faults("faults:\n  - {at: 4m, api: error, times: 1, name: late}\n"));
+  ASSERT_TRUE(fleet);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->ready(); }, 3min)) << fleet->first_broken_link();
+  ASSERT_EQ(fleet->idle_faults().size(), 1u);
+  EXPECT_TRUE(fleet->idle_faults()[0].late);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 10min)) << fleet->unsettled();
+  EXPECT_GE(fleet->events().elapsed(), 4min);
+  EXPECT_TRUE(fleet->idle_faults().empty());
+  EXPECT_EQ(fleet->struck(), 1u);
+}
+
+TEST(cluster_hollow, faults_of_nodes_that_struck_nothing_are_told) {
+  auto fleet = make(with_faults(R"(
+faults:
+  - {node: l4, event: xid, xid: 79}
+  - {node: cpu, event: container-crash, container: nvidia-device-plugin, at: 60s}
+  - {node: cpu, event: pull-failure, at: 61s, for: 1s}
+  - {node: cpu, event: pull-delay, delay: 1s, for: 10s}
+  - {node: cpu, event: reboot, at: 62s}
+)"));
+  ASSERT_TRUE(fleet);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 10min)) << fleet->first_broken_link();
+  std::string told;
+  for (const IdleFault& fault : fleet->idle_faults()) told += fault.text + "\n";
+  EXPECT_EQ(
+      told,
+      "faults.yaml:3: fault 'fault 1': struck nothing: no driver was loaded there then, to report it\n"
+      "faults.yaml:4: fault 'fault 2': struck nothing: no container 'nvidia-device-plugin' ran there then; "
+      "those that did: worker\n"
+      "faults.yaml:5: fault 'fault 3': struck nothing: no image was pulled there then\n");
 }
 
 TEST(cluster_hollow, light_nodes_beside_each_other) {

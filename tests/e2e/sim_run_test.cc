@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "base/process.h"
+#include "base/text.h"
 
 namespace gpuop {
 namespace {
@@ -54,6 +55,52 @@ TEST_F(sim_run, not_ready_is_one_and_the_broken_link_is_named) {
   EXPECT_NE(ended.out.find("not ready after 2m0s. First broken link: "), std::string::npos) << ended.out;
 }
 
+TEST_F(sim_run, faults_that_struck_nothing_are_named_and_counted) {
+  const std::string faults = file("faults.yaml", R"(
+faults:
+  - {api: error, where: {component: gpu-operatr}}
+  - {api: error, at: 3m, times: 1}
+)");
+  const ExitState ready = run({fleet_, "--faults", faults});
+  EXPECT_EQ(ready.code, 0) << ready.out;
+  EXPECT_NE(ready.out.find("warning: " + faults +
+                           ":3: fault 'fault 1': struck nothing: no request fitted it; some "
+                           "would but for where.component 'gpu-operatr' (did you mean 'gpu-operator'?)"),
+            std::string::npos)
+      << ready.out;
+  EXPECT_NE(ready.out.find("warning: " + faults + ":4: fault 'fault 2': did not come: it begins at 3m0s"),
+            std::string::npos)
+      << ready.out;
+  EXPECT_NE(ready.out.find("; --until stable waits for it\n"), std::string::npos) << ready.out;
+  EXPECT_NE(ready.out.find(", 2 of the file's that struck nothing\n"), std::string::npos) << ready.out;
+  const ExitState stable = run({fleet_, "--faults", faults, "--until", "stable"});
+  EXPECT_EQ(stable.code, 0) << stable.out;
+  EXPECT_NE(stable.out.find(", 1 of the file's that struck nothing\n"), std::string::npos) << stable.out;
+  EXPECT_EQ(stable.out.find("fault 2"), std::string::npos) << stable.out;
+}
+
+// The chances of faults come from --seed and the file's seed together, the hardware from the fleet's alone.
+TEST_F(sim_run, seeds_are_mixed_and_none_replaces_another) {
+  const auto outcome = [&](const std::string& of_file, const std::string& flag) {
+    const std::string faults =
+        file("faults.yaml", "seed: " + of_file + "\nfaults:\n  - {api: error, probability: 0.1, for: 30s}\n");
+    const std::string events = dir_.path() / "events", objects = dir_.path() / "objects";
+    const ExitState ended =
+        run({fleet_, "--faults", faults, "--seed", flag, "--events", events, "--objects", objects});
+    EXPECT_EQ(ended.code, 0) << ended.out;
+    std::string struck;
+    for (const std::string& line : split(*read_file(events), '\n')) {
+      if (line.find(" FAULT ") != std::string::npos) struck += line + "\n";
+    }
+    EXPECT_NE(struck, "");
+    return struck;
+  };
+  const std::string first = outcome("1", "1");
+  EXPECT_EQ(first, outcome("1", "1"));
+  EXPECT_NE(first, outcome("1", "2")) << "--seed changes chances though the file has a seed";
+  EXPECT_NE(first, outcome("2", "1")) << "the file's seed changes them though the flag is given";
+}
+
 TEST_F(sim_run, a_kept_cluster_goes_on) {
   const std::string data = dir_.path() / "data";
   std::vector<std::string> ends;
@@ -73,6 +120,12 @@ TEST_F(sim_run, bad_input_is_two) {
   EXPECT_EQ(bad.code, 2);
   EXPECT_NE(bad.out.find("line 2: faults[0].event: must be one of"), std::string::npos) << bad.out;
   EXPECT_NE(bad.out.find("(did you mean 'reboot'?)"), std::string::npos) << bad.out;
+  const std::string resource = file("resource.yaml", "faults:\n  - api: error\n    where: {resource: Pod}\n");
+  const ExitState unknown = run({fleet_, "--faults", resource});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_NE(unknown.out.find("line 3: faults[0].where.resource: must be the plural name"), std::string::npos)
+      << unknown.out;
+  EXPECT_NE(unknown.out.find("(did you mean 'pods'?)"), std::string::npos) << unknown.out;
   EXPECT_EQ(run({dir_.path() / "none.yaml"}).code, 2);
   const ExitState processes = run({file("real.yaml", "nodes: [{name: a}]\n")});
   EXPECT_EQ(processes.code, 2);

@@ -32,6 +32,22 @@ Result<Duration> span(const YamlPlace& place, std::string_view key, Duration fal
   if (out > kLongest) return place.wrong(key, "is longer than a year");
   return out;
 }
+// One that would do nothing at zero.
+Result<Duration> some_span(const YamlPlace& place, std::string_view key, Duration fallback) {
+  const Duration out = TRY(span(place, key, fallback));
+  if (place.has(key) && out == Duration::zero()) return place.wrong(key, "must be longer than 0s");
+  return out;
+}
+
+// A text that is not empty where its key is given: an empty one would stand for anything.
+Result<std::string> some_text(const YamlPlace& place, std::string_view key) {
+  std::string out = TRY(place.text(key, ""));
+  if (!place.has(key)) return out;
+  if (out.empty()) return place.wrong(key, "must not be empty; leave it out for any");
+  if (out.find_first_of(" \t\r\n") != std::string::npos)
+    return place.wrong(key, "must be one word; got '" + out + "'");
+  return out;
+}
 
 Result<> needs(const YamlPlace& place, const std::vector<std::string>& keys, std::string_view what) {
   for (const std::string& key : keys) {
@@ -54,22 +70,40 @@ Result<> no_others(const YamlPlace& place, std::vector<std::string> keys, std::s
   return {};
 }
 
+// The verb of a request with this method, or the word itself.
+std::string api_verb(const std::string& word) {
+  const std::string method = to_lower(word);
+  return method == "post" ? "create" : method == "put" ? "update" : method;
+}
+
+Result<> read_verbs(const YamlPlace& where, RequestFilter& out) {
+  out.verbs = TRY(where.texts("verb"));
+  if (where.has("verb") && out.verbs.empty())
+    return where.wrong("verb", "must not be empty; leave it out for any");
+  for (const std::string& verb : out.verbs) {
+    if (std::ranges::find(kVerbs, verb) != kVerbs.end()) continue;
+    return where.wrong("verb", "must be of " + join(kVerbs, ", ") + "; got '" + verb + "'" +
+                                   did_you_mean(api_verb(verb), kVerbs));
+  }
+  return {};
+}
+
 Result<> read_where(const YamlPlace& fault, Fault& out) {
   if (fault.has("where")) {
     const YamlPlace where = fault.child("where", fault.at("where"));
     TRY(where.only({"verb", "resource", "namespace", "name", "component", "node"}));
-    out.where.verbs = TRY(where.texts("verb"));
-    for (const std::string& verb : out.where.verbs) {
-      if (std::ranges::find(kVerbs, verb) == kVerbs.end()) {
-        return where.wrong(
-            "verb", "must be of " + join(kVerbs, ", ") + "; got '" + verb + "'" + did_you_mean(verb, kVerbs));
-      }
-    }
-    out.where.resource = TRY(where.text("resource", ""));
-    out.where.ns = TRY(where.text("namespace", ""));
-    out.where.name = TRY(where.text("name", ""));
-    out.where.component = TRY(where.text("component", ""));
-    out.where.node = TRY(where.text("node", ""));
+    TRY(read_verbs(where, out.where));
+    out.where.resource = TRY(some_text(where, "resource"));
+    out.where.ns = TRY(some_text(where, "namespace"));
+    if (out.where.ns.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-*") != std::string::npos)
+      return where.wrong("namespace",
+                         "must be lower-case letters, digits, '-' and '*'; got '" + out.where.ns + "'");
+    out.where.name = TRY(some_text(where, "name"));
+    out.where.component = TRY(some_text(where, "component"));
+    if (out.where.component.find('/') != std::string::npos)
+      return where.wrong("component", "is the part of User-Agent before its '/': got '" +
+                                          out.where.component + "'; what follows it is `node`");
+    out.where.node = TRY(some_text(where, "node"));
   }
   // What a fault cannot strike is said, not ignored.
   std::vector<std::string> able;
@@ -110,13 +144,14 @@ Result<> read_api(const YamlPlace& place, Fault& out) {
       break;
   }
   TRY(no_others(place, keys, "api: " + word));
-  out.delay = TRY(span(place, "delay", 0s));
-  out.behind = TRY(span(place, "behind", 0s));
-  out.retry_after = TRY(span(place, "retryAfter", 1s));
+  out.delay = TRY(some_span(place, "delay", 0s));
+  out.behind = TRY(some_span(place, "behind", 0s));
+  out.retry_after = TRY(some_span(place, "retryAfter", 1s));
   out.status = static_cast<int>(TRY(place.number("status", 500, 500, 504)));
   out.nth = static_cast<int>(TRY(place.number("nth", 0, 1, 1000000000)));
   out.times = static_cast<int>(TRY(place.number("times", 0, 1, 1000000000)));
   out.probability = TRY(place.fraction("probability", 1, 0, 1));
+  if (out.probability <= 0) return place.wrong("probability", "must be more than 0, or it never strikes");
   if (place.has("nth") && (place.has("probability") || place.has("times"))) {
     return place.wrong("nth", "one request is meant: neither probability nor times goes with it");
   }
@@ -161,9 +196,12 @@ Result<> read_event(const YamlPlace& place, Fault& out) {
     return place.wrong("node", "must be a node's name; * stands for any run of characters");
   out.gpu = static_cast<int>(TRY(place.number("gpu", 0, 0, 15)));
   out.xid = static_cast<int>(TRY(place.number("xid", 0, 1, 1000)));
-  out.delay = TRY(span(place, "delay", 0s));
-  out.kernel = TRY(place.text("kernel", ""));
-  out.container = TRY(place.text("container", ""));
+  out.delay = TRY(some_span(place, "delay", 0s));
+  out.kernel = TRY(some_text(place, "kernel"));
+  if (out.kernel.find('/') != std::string::npos)
+    return place.wrong("kernel",
+                       "must be a kernel release such as 6.8.0-61-generic; got '" + out.kernel + "'");
+  out.container = TRY(some_text(place, "container"));
   return {};
 }
 
@@ -185,9 +223,9 @@ Result<Fault> read_fault(const YamlPlace& place, std::size_t index) {
   Fault out;
   out.name = TRY(place.text("name", "fault " + std::to_string(index + 1)));
   if (out.name.empty() || out.name.find('\n') != std::string::npos)
-    return place.wrong("name", "must be one line");
+    return place.wrong("name", "must be one line of text");
   out.at = TRY(span(place, "at", 0s));
-  if (place.has("for")) out.span = TRY(span(place, "for", 0s));
+  if (place.has("for")) out.span = TRY(some_span(place, "for", 0s));
   const int kinds = static_cast<int>(place.has("api")) + static_cast<int>(place.has("event")) +
                     static_cast<int>(place.has("clock"));
   if (kinds != 1) return place.wrong("", "must have exactly one of api, event and clock");
@@ -269,14 +307,33 @@ bool fits(std::string_view pattern, std::string_view text) {
 Duration FaultPlan::over() const {
   Duration last{0};
   for (const Fault& fault : faults) {
-    if (fault.api && !fault.span) continue;
     last = std::max(last, fault.at + fault.span.value_or(Duration::zero()));
   }
   return last;
 }
 
+std::string FaultPlan::place(std::size_t fault) const {
+  const std::string at =
+      file.empty()
+          ? ""
+          : file + ":" + std::to_string(lines.line_of("faults[" + std::to_string(fault) + "]")) + ": ";
+  return at + "fault '" + faults.at(fault).name + "'";
+}
+
+std::unexpected<Error> FaultPlan::wrong(std::size_t fault, std::string_view key, const std::string& why,
+                                        Code code) const {
+  if (file.empty()) {
+    return fail(code, "use fault '" + faults.at(fault).name +
+                          "': " + (key.empty() ? "" : std::string(key) + ": ") + why);
+  }
+  const std::string path =
+      "faults[" + std::to_string(fault) + "]" + (key.empty() ? "" : ".") + std::string(key);
+  return fail(code, "read faults '" + file + "': line " + std::to_string(lines.line_of(path)) + ": " + path +
+                        ": " + why);
+}
+
 Result<FaultPlan> parse_faults(std::string_view text, std::string_view file) {
-  const YamlDocument document = TRY_IN(parse_yaml_one(text, file), "read faults");
+  YamlDocument document = TRY_IN(parse_yaml_one(text, file), "read faults");
   const YamlPlace root(document, "read faults '" + std::string(file) + "'");
   if (!document.duplicate_keys.empty()) return root.wrong(document.duplicate_keys.front(), "is given twice");
   TRY(root.only({"seed", "faults"}));
@@ -289,6 +346,8 @@ Result<FaultPlan> parse_faults(std::string_view text, std::string_view file) {
     plan.faults.push_back(TRY(read_fault(place, index)));
     ++index;
   }
+  plan.file = file;
+  plan.lines.lines = std::move(document.lines);
   return plan;
 }
 

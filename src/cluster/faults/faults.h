@@ -27,6 +27,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "base/yaml.h"
 
 namespace gpuop::cluster {
 
@@ -84,19 +85,27 @@ struct Fault {
   std::string node;
   int gpu = 0;  // index
   int xid = 0;
-  std::string kernel, container;
+  std::string kernel, container;  // the container's may hold '*'
 };
 
 struct FaultPlan {
   std::uint64_t seed = 1;
   std::vector<Fault> faults;
+  // Where it was read from, for messages; empty for a plan that was made.
+  std::string file;
+  YamlDocument lines;  // lines only, no value
 
-  // When the last fault with an end is over; faults without an end do not count.
+  // When every fault has come and those with an end are over.
   Duration over() const;
+  // "FILE:4: fault 'slow operator'", or without file and line.
+  std::string place(std::size_t fault) const;
+  // "read faults 'FILE': line 4: faults[0].where.resource: WHY", or "use fault 'NAME': where.resource: WHY".
+  std::unexpected<Error> wrong(std::size_t fault, std::string_view key, const std::string& why,
+                               Code code = Code::kInvalid) const;
 };
 
 // Errors: "read faults 'FILE': line 4: faults[0].api: must be one of …; got 'trottle' (did you mean
-// 'throttle'?)".
+// 'throttle'?)". What a name may be follows from the cluster: check_faults() (names.h).
 Result<FaultPlan> parse_faults(std::string_view text, std::string_view file);
 // A file that parse_faults() reads back.
 std::string faults_text(const FaultPlan& plan);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <random>
+#include <set>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -145,9 +147,14 @@ ApiRequest describe(const HttpRequest& request) {
   if (rest.size() > 2) out.resource += "/" + rest[2];
   const bool named = !out.name.empty();
   if (request.method == "GET") {
-    const bool watch = std::ranges::any_of(parse_query(request.query), [](const auto& pair) {
-      return pair.first == "watch" && (pair.second == "true" || pair.second == "1");
-    });
+    bool watch = false;
+    for (const auto& [key, value] : parse_query(request.query)) {
+      constexpr std::string_view kByName = "metadata.name=";
+      if (key == "watch") watch = value == "true" || value == "1";
+      if (!named && key == "fieldSelector" && value.starts_with(kByName) &&
+          value.find(',') == std::string::npos)
+        out.name = value.substr(kByName.size());
+    }
     out.verb = named ? "get" : watch ? "watch" : "list";
   } else if (request.method == "POST") {
     out.verb = "create";
@@ -169,10 +176,45 @@ bool matches(const RequestFilter& filter, const ApiRequest& request) {
          (filter.node.empty() || fits(filter.node, after_slash(request.actor)));
 }
 
+namespace {
+
+// The one key of a filter that a request does not fit, with the request's value; nothing where there are none
+// or several.
+std::optional<std::pair<const char*, std::string>> only_miss(const RequestFilter& filter,
+                                                             const ApiRequest& request) {
+  std::optional<std::pair<const char*, std::string>> out;
+  int misses = 0;
+  const auto look = [&](const char* key, const std::string& value, bool fitting) {
+    if (fitting) return;
+    ++misses;
+    out = {key, value};
+  };
+  const std::string node(after_slash(request.actor));
+  look("verb", request.verb,
+       filter.verbs.empty() || std::ranges::find(filter.verbs, request.verb) != filter.verbs.end());
+  look("resource", request.resource, fits(filter.resource, request.resource));
+  look("namespace", request.ns, fits(filter.ns, request.ns));
+  look("name", request.name, fits(filter.name, request.name));
+  look("component", request.component, fits(filter.component, request.component));
+  look("node", node, filter.node.empty() || fits(filter.node, node));
+  return misses == 1 ? out : std::nullopt;
+}
+
+// The name in a body that is to be created, which its path does not have.
+std::string name_in_body(const HttpRequest& request) {
+  const auto object = parse_json(request.body);
+  return object ? str(get_string(*object, {"metadata", "name"})) : std::string();
+}
+
+}  // namespace
+
 struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
   struct Active {
     Fault fault;
+    std::size_t index = 0;  // in the plan
     int seen = 0, struck = 0;
+    std::string but{};  // see FaultRecord
+    std::set<std::string> values{};
   };
   struct OpenWatch {
     ApiRequest request;
@@ -181,9 +223,13 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
 
   Impl(Loop& l, const FaultPlan& plan, HttpHandler i, InjectorOptions o)
       : loop(l), inner(std::move(i)), options(std::move(o)), start(l.elapsed()), random(plan.seed) {
-    for (const Fault& fault : plan.faults) {
-      if (fault.api) faults.push_back({fault});
+    for (std::size_t i = 0; i < plan.faults.size(); ++i) {
+      const Fault& fault = plan.faults[i];
+      if (!fault.api) continue;
+      faults.push_back({.fault = fault, .index = i});
+      names_matter = names_matter || !fault.where.name.empty();
     }
+    count = plan.faults.size();
   }
 
   void arm() {
@@ -215,7 +261,11 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
     if (now() < fault.at || (fault.span && now() >= fault.at + *fault.span)) return false;
     if (*fault.api == ApiFault::kCutWatch && !fault.span) return false;  // only those that were open
     if (fault.times > 0 && active.struck >= fault.times) return false;
-    if (request.resource.empty() || !matches(fault.where, request)) return false;
+    if (request.resource.empty()) return false;
+    if (!matches(fault.where, request)) {
+      if (active.seen == 0) note_miss(active, request);
+      return false;
+    }
     ++active.seen;
     if (fault.nth > 0 && active.seen != fault.nth) return false;
     if (!chance(fault.probability)) return false;
@@ -223,12 +273,31 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
     return true;
   }
 
+  // For who wonders why nothing fitted.
+  static void note_miss(Active& active, const ApiRequest& request) {
+    constexpr std::size_t kMost = 200;
+    const auto miss = only_miss(active.fault.where, request);
+    if (!miss || miss->second.empty()) return;
+    if (active.but != miss->first) {
+      // The narrower key tells more: a name that is wrong rather than a verb that was others'.
+      if (!active.but.empty() && active.but != "verb") return;
+      active.values.clear();
+      active.but = miss->first;
+    }
+    if (active.values.size() < kMost) active.values.insert(miss->second);
+  }
+
   void cut(Active& active) {
     std::erase_if(watches, [](const auto& item) { return item.second.tap.expired(); });
     const auto open = watches;
     for (const auto& [id, watch] : open) {
       const auto tap = watch.tap.lock();
-      if (!tap || tap->closed() || !matches(active.fault.where, watch.request)) continue;
+      if (!tap || tap->closed()) continue;
+      if (!matches(active.fault.where, watch.request)) {
+        if (active.seen == 0) note_miss(active, watch.request);
+        continue;
+      }
+      ++active.seen;
       if (active.fault.times > 0 && active.struck >= active.fault.times) return;
       if (!chance(active.fault.probability)) continue;
       ++active.struck;
@@ -271,6 +340,8 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
   void handle(HttpRequest request, std::shared_ptr<HttpResponder> out) {
     note_version();
     const ApiRequest what = describe(request);
+    ApiRequest named = what;
+    if (names_matter && what.verb == "create" && what.name.empty()) named.name = name_in_body(request);
     Duration delay{0};
     bool lose = false, abort = false;
     for (Active& active : faults) {
@@ -279,7 +350,7 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
           request.query.find("resourceVersion=0") == std::string::npos)
         continue;
       if (*fault.api == ApiFault::kExpired && !from_version(request)) continue;
-      if (!strikes(active, what)) continue;
+      if (!strikes(active, named)) continue;
       switch (*fault.api) {
         case ApiFault::kDelay:
           delay += fault.delay;
@@ -291,7 +362,10 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
           abort = true;
           break;
         case ApiFault::kStaleList:
-          if (!make_stale(fault, request)) continue;
+          if (!make_stale(fault, request)) {
+            --active.struck;
+            continue;
+          }
           break;
         default:
           log_fault(fault, what);
@@ -358,6 +432,8 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
   std::size_t swept = 0;
   std::deque<std::pair<Duration, std::uint64_t>> versions;
   std::uint64_t struck = 0;
+  std::size_t count = 0;      // of the plan's faults
+  bool names_matter = false;  // a fault asks for an object's name
 };
 
 FaultInjector::FaultInjector(Loop& loop, const FaultPlan& plan, HttpHandler inner, InjectorOptions options)
@@ -374,6 +450,15 @@ HttpHandler FaultInjector::handler() {
 }
 std::uint64_t FaultInjector::struck() const {
   return impl_->struck;
+}
+
+std::vector<FaultRecord> FaultInjector::records() const {
+  std::vector<FaultRecord> out(impl_->count);
+  for (const auto& active : impl_->faults) {
+    out[active.index] = {static_cast<std::uint64_t>(active.seen), static_cast<std::uint64_t>(active.struck),
+                         active.but, active.values};
+  }
+  return out;
 }
 
 }  // namespace gpuop::cluster

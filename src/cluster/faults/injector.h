@@ -11,12 +11,15 @@
 #include "base/loop.h"
 #include "cluster/faults/event_log.h"
 #include "cluster/faults/faults.h"
+#include "cluster/faults/names.h"
 
 namespace gpuop::cluster {
 
 // A request in the API's words. Requests outside of collections (discovery, health) have no resource.
 struct ApiRequest {
   std::string verb;  // as in RequestFilter
+  // A list or watch has a name where its field selector asks for metadata.name alone, as the API server has
+  // it.
   std::string resource, ns, name;
   std::string component, actor;  // "kubelet", and the whole User-Agent "kubelet/gpu-1"
 };
@@ -44,6 +47,8 @@ class FaultInjector {
   HttpHandler handler();
   // How often a fault struck.
   std::uint64_t struck() const;
+  // What each fault of the plan met, in the plan's order; empty for those that are no API faults.
+  std::vector<FaultRecord> records() const;
   struct Impl;
 
  private:

@@ -9,9 +9,11 @@
 #include "cluster/apiserver/api_server.h"
 #include "cluster/controllers/controllers.h"
 #include "cluster/faults/injector.h"
+#include "cluster/hollow/known_names.h"
 #include "cluster/hollow/light_nodes.h"
 #include "cluster/hollow/node.h"
 #include "cluster/hollow/normalise.h"
+#include "cluster/hollow/settled.h"
 #include "fleet/faults.h"
 #include "fleet/manifests.h"
 #include "kube/informer.h"
@@ -44,37 +46,6 @@ const std::vector<kube::Resource>& compared() {
   return kTypes;
 }
 
-Result<> check_faults(const FaultPlan& plan, const Fleet& fleet) {
-  std::vector<std::string> names;
-  names.reserve(fleet.nodes.size());
-  for (const FleetNode& node : fleet.nodes) names.push_back(node.name);
-  for (const Fault& fault : plan.faults) {
-    if (!fault.event) continue;
-    const auto aimed = [&](const FleetNode& node) { return fits(fault.node, node.name); };
-    const auto target = std::ranges::find_if(fleet.nodes, aimed);
-    const std::string doing = "use fault '" + fault.name + "': ";
-    if (target == fleet.nodes.end()) {
-      return fail(Code::kInvalid, doing + "node: the fleet has no node '" + fault.node + "'" +
-                                      did_you_mean(fault.node, names));
-    }
-    if (target->light) {
-      return fail(Code::kUnsupported,
-                  doing + "node '" + target->name +
-                      "' is light, and nothing happens on light nodes; write `mode: hollow`");
-    }
-    const bool gpu = *fault.event == NodeFault::kGpuLost || *fault.event == NodeFault::kXid ||
-                     *fault.event == NodeFault::kEcc;
-    const bool any = std::ranges::any_of(
-        fleet.nodes, [&](const FleetNode& node) { return aimed(node) && fault.gpu < node.gpu_count; });
-    if (gpu && !any) {
-      return fail(Code::kInvalid, doing + "gpu: node '" + target->name + "' has " +
-                                      std::to_string(target->gpu_count) + " GPUs; got index " +
-                                      std::to_string(fault.gpu));
-    }
-  }
-  return {};
-}
-
 ApiServerOptions server_options(const HollowFleetOptions& options) {
   ApiServerOptions out;
   out.git_version = options.fleet.kubernetes;
@@ -90,6 +61,7 @@ struct HollowFleet::Impl {
   // How many faults hold a node down at once.
   struct Held {
     int kubelet = 0, network = 0, pull_delay = 0, pull_fault = 0;
+    std::vector<FaultRecord*> pulls{};  // of faults of image pulls that are on
   };
 
   Impl(HollowFleetOptions o, std::unique_ptr<Loop> l, std::unique_ptr<ApiServer> s)
@@ -107,8 +79,10 @@ struct HollowFleet::Impl {
                  keep("", {"spec.gfd.enabled", "spec.dcgmExporter.enabled", "status"})),
         node_objects(admin, kube::kNodes, keep("", {"status.allocatable", "status.conditions"})),
         pods(admin, kube::kPods,
-             keep(kOperatorNamespace, {"spec.nodeName", "status.phase", "status.conditions",
-                                       "status.containerStatuses", "status.initContainerStatuses"})) {}
+             keep(kOperatorNamespace,
+                  {"metadata.deletionTimestamp", "spec.nodeName", "spec.restartPolicy", "status.phase",
+                   "status.conditions", "status.containerStatuses", "status.initContainerStatuses"})),
+        met(options.faults.faults.size()) {}
 
   FaultPlan seeded() const {
     FaultPlan out = options.faults;
@@ -153,25 +127,53 @@ struct HollowFleet::Impl {
     return {};
   }
 
+  Result<> check_names() {
+    if (options.faults.faults.empty()) return {};
+    std::vector<Json> objects = options.objects;
+    objects.insert(objects.end(), options.default_policy.begin(), options.default_policy.end());
+    FaultNames names;
+    names.nodes = known_nodes(options.fleet);
+    if (options.data_dir.empty()) {
+      if (options.assets != nullptr) names.containers = known_containers(*options.assets, objects);
+    } else {
+      // What was kept may have pods of any kind, and definitions of its own.
+      const auto kept = kube::await(*loop, [&](const auto& done) {
+        return admin.list(kube::kCustomResourceDefinitions, "", {}, done);
+      });
+      if (!kept) return fail(kept.error().error("list custom resource definitions"));
+      for (const Json& item : get_array(*kept, {"items"})) {
+        objects.push_back(item);
+        set(objects.back(), {"kind"}, "CustomResourceDefinition");
+      }
+    }
+    names.resources = known_resources(objects);
+    return check_faults(options.faults, names);
+  }
+
   Result<> open() {
     if (!options.data_dir.empty()) TRY(go_on());
+    TRY(check_names());
     TRY(fleet::apply_all(*loop, admin, options.objects));
     if (!options.default_policy.empty())
       TRY(fleet::apply_default_policy(*loop, admin, options.default_policy));
     controllers = start_controllers(*loop, manager);
     for (kube::Informer* informer : {&policies, &node_objects, &pods}) {
-      informer->on_change([this](const auto&, const auto&) { dirty = true; });
+      informer->on_change([this](const auto&, const auto&) {
+        dirty = true;
+        ++changes;
+      });
       informer->start();
     }
     TRY(make_nodes());
     held.resize(nodes.size());
     // What is to happen from the start happens before anything else does.
-    for (const Fault& fault : options.faults.faults) {
+    for (std::size_t i = 0; i < options.faults.faults.size(); ++i) {
+      const Fault& fault = options.faults.faults[i];
       if (fault.api) continue;
       if (fault.at <= Duration::zero()) {
-        strike(fault);
+        strike(fault, met[i]);
       } else {
-        timers.push_back(loop->after(fault.at, [this, &fault] { strike(fault); }));
+        timers.push_back(loop->after(fault.at, [this, &fault, i] { strike(fault, met[i]); }));
       }
     }
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -203,6 +205,9 @@ struct HollowFleet::Impl {
       one.image = options.image;
       one.assets = options.assets;
       one.log = &log;
+      one.pull_began = [this, at = nodes.size()] {
+        for (FaultRecord* record : held[at].pulls) ++record->struck;
+      };
       nodes.push_back(std::make_unique<HollowNode>(*loop, transport, std::move(one)));
     }
     light = std::make_unique<LightNodes>(*loop, transport, std::move(light_ones), options.assets);
@@ -211,8 +216,9 @@ struct HollowFleet::Impl {
 
   // --- faults of nodes
 
-  void strike(const Fault& fault) {
+  void strike(const Fault& fault, FaultRecord& record) {
     if (fault.clock) {
+      ++record.struck;
       log.line("faults", "clock", format_go_duration(*fault.clock), "(" + fault.name + ")");
       loop->jump(*fault.clock);
       return;
@@ -220,17 +226,44 @@ struct HollowFleet::Impl {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       if (!fits(fault.node, nodes[i]->name())) continue;
       log.line("faults", fault_word(*fault.event), nodes[i]->name(), "(" + fault.name + ")");
-      strike(fault, i);
+      strike(fault, i, record);
     }
+  }
+
+  // Counts one that ended nothing only with the names that it could have meant.
+  void crash(HollowNode& node, const std::string& container, FaultRecord& record) {
+    std::set<std::string> running = node.containers();
+    if (node.crash(container)) {
+      ++record.struck;
+    } else {
+      record.values.merge(running);
+    }
+  }
+
+  void pulls_go_wrong(const Fault& fault, std::size_t i, FaultRecord& record, std::function<void()> over) {
+    held[i].pulls.push_back(&record);
+    if (!fault.span) return;
+    later(fault, 0s, [this, i, &record, over = std::move(over)] {
+      auto& on = held[i].pulls;
+      on.erase(std::ranges::find(on, &record));
+      over();
+    });
   }
 
   void later(const Fault& fault, Duration fallback, std::function<void()> work) {
     timers.push_back(loop->after(fault.span.value_or(fallback), std::move(work)));
   }
 
-  void strike(const Fault& fault, std::size_t i) {
+  void strike(const Fault& fault, std::size_t i, FaultRecord& record) {
     HollowNode& node = *nodes[i];
     const auto gpu = static_cast<std::size_t>(fault.gpu);
+    const bool xid = *fault.event == NodeFault::kXid || *fault.event == NodeFault::kEcc;
+    const bool waits = *fault.event == NodeFault::kPluginCrash ||
+                       *fault.event == NodeFault::kContainerCrash || *fault.event == NodeFault::kPullDelay ||
+                       *fault.event == NodeFault::kPullFailure;
+    // Only a driver that is loaded reports, and only of GPUs that the node has.
+    const bool told = gpu < node.machine().gpus() && !node.machine().driver().empty();
+    if (xid ? told : !waits) ++record.struck;
     switch (*fault.event) {
       case NodeFault::kLost:
         if (held[i].network++ == 0) node.set_network(false);
@@ -250,10 +283,10 @@ struct HollowFleet::Impl {
         hold_kubelet(fault, kKubeletRestart, i);
         break;
       case NodeFault::kPluginCrash:
-        node.crash("nvidia-device-plugin");
+        crash(node, "nvidia-device-plugin", record);
         break;
       case NodeFault::kContainerCrash:
-        node.crash(fault.container);
+        crash(node, fault.container, record);
         break;
       case NodeFault::kGpuLost:
         node.machine().lose_gpu(gpu, true);
@@ -268,18 +301,16 @@ struct HollowFleet::Impl {
       case NodeFault::kPullDelay:
         ++held[i].pull_delay;
         node.set_pull_delay(fault.delay);
-        later(fault, 0s, [this, i] {
+        pulls_go_wrong(fault, i, record, [this, i] {
           if (--held[i].pull_delay == 0) nodes[i]->set_pull_delay(0s);
         });
         break;
       case NodeFault::kPullFailure:
         ++held[i].pull_fault;
         node.set_pull_fault(true);
-        if (fault.span) {
-          later(fault, 0s, [this, i] {
-            if (--held[i].pull_fault == 0) nodes[i]->set_pull_fault(false);
-          });
-        }
+        pulls_go_wrong(fault, i, record, [this, i] {
+          if (--held[i].pull_fault == 0) nodes[i]->set_pull_fault(false);
+        });
         break;
     }
   }
@@ -315,7 +346,32 @@ struct HollowFleet::Impl {
     return is_ready;
   }
   bool stable(Duration quiet) {
-    return log.elapsed() >= options.faults.over() + quiet && ready() && loop->elapsed() - last_write >= quiet;
+    return log.elapsed() >= options.faults.over() + quiet && ready() &&
+           loop->elapsed() - last_write >= quiet && unsettled().empty();
+  }
+  // What is still on its way and will be written, in words; looked for again when something changed.
+  const std::string& unsettled() {
+    if (settled_at == changes) return still;
+    settled_at = changes;
+    still.clear();
+    std::set<std::string> speaking;
+    node_objects.for_each([&](const auto& node) {
+      const Json* condition = kube::condition(*node, "Ready");
+      if (condition != nullptr && get_string(*condition, {"status"}) == "True")
+        speaking.insert(str(kube::name_of(*node)));
+    });
+    pods.for_each([&](const auto& pod) {
+      if (still.empty()) still = unsettled_pod(*pod, speaking);
+    });
+    return still;
+  }
+
+  std::vector<FaultRecord> records() const {
+    std::vector<FaultRecord> out = injector.records();
+    for (std::size_t i = 0; i < met.size(); ++i) {
+      if (!options.faults.faults[i].api) out[i] = met[i];
+    }
+    return out;
   }
 
   std::string normalised() {
@@ -350,6 +406,9 @@ struct HollowFleet::Impl {
   std::vector<Held> held;
   std::set<std::string> gpu_nodes;
   std::vector<Handle> timers;
+  std::vector<FaultRecord> met;  // by faults of nodes
+  std::uint64_t changes = 1, settled_at = 0;
+  std::string still;
   bool dirty = true, is_ready = false;
   Duration next_look{0};
 };
@@ -358,7 +417,6 @@ HollowFleet::HollowFleet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HollowFleet::~HollowFleet() = default;
 
 Result<std::unique_ptr<HollowFleet>> HollowFleet::create(HollowFleetOptions options) {
-  TRY(check_faults(options.faults, options.fleet));
   auto loop = Loop::make_virtual(*parse_time(kStart));
   auto server = TRY(ApiServer::open(*loop, server_options(options)));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(loop), std::move(server));
@@ -393,6 +451,12 @@ bool HollowFleet::ready() const {
 }
 bool HollowFleet::stable(Duration quiet) const {
   return impl_->stable(quiet);
+}
+std::string HollowFleet::unsettled() const {
+  return impl_->unsettled();
+}
+std::vector<IdleFault> HollowFleet::idle_faults() const {
+  return cluster::idle_faults(impl_->options.faults, impl_->records(), impl_->log.elapsed());
 }
 std::string HollowFleet::first_broken_link() const {
   fleet::ClusterChain chain = impl_->chain();

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "cluster/faults/event_log.h"
 #include "cluster/faults/faults.h"
+#include "cluster/faults/names.h"
 #include "cluster/fleet/fleet.h"
 #include "fleet/chain.h"
 #include "kube/client.h"
@@ -36,8 +37,8 @@ struct HollowFleetOptions {
 
 class HollowFleet {
  public:
-  // kInvalid, kNotFound: a model that is not there, a fault on a node or GPU that is not there; a node with
-  // processes; a damaged data folder. kBusy: another process uses the data folder.
+  // kInvalid, kNotFound: a model that is not there, a selector of a fault that fits nothing (names.h); a node
+  // with processes; a damaged data folder. kBusy: another process uses the data folder.
   static Result<std::unique_ptr<HollowFleet>> create(HollowFleetOptions options);
   ~HollowFleet();
 
@@ -54,8 +55,14 @@ class HollowFleet {
   fleet::ClusterChain chain() const;
   // The policy is ready, and every node of the fleet with GPUs.
   bool ready() const;
-  // Every fault is over, all is ready, and nothing but heartbeats was written for `quiet`.
+  // Every fault has come and those with an end are over, all is ready, nothing but heartbeats was written for
+  // `quiet`, and no pod of the operator's namespace is on its way to something else: none waits out a
+  // back-off.
   bool stable(Duration quiet = std::chrono::seconds(60)) const;
+  // What keeps the last of these from being so: "pod x: container y waits: CrashLoopBackOff"; empty: nothing.
+  std::string unsettled() const;
+  // Faults that struck nothing so far.
+  std::vector<IdleFault> idle_faults() const;
   // In words: "node gpu-1, stage toolkit: …".
   std::string first_broken_link() const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "cluster/faults/faults.h"
 #include "cluster/hollow/node_options.h"
 
 namespace gpuop::cluster {
@@ -93,6 +94,7 @@ HollowNode::HollowNode(Loop& loop, std::shared_ptr<kube::Transport> transport, H
   runtime_->record = false;
   runtime_->pull_all = true;
   runtime_->image_fault = [this](const std::string& image, bool pull) { return image_fault(image, pull); };
+  runtime_->on_pull = options_.pull_began;
   runtime_->behave = [this](const ContainerSpec& spec) { return play(spec); };
   runtime_->on_start = [this](const ContainerSpec& spec, const ContainerInfo& info) {
     container_started(spec, info);
@@ -192,11 +194,17 @@ void HollowNode::power_off(const std::string& kernel) {
 bool HollowNode::crash(const std::string& container) {
   std::vector<std::string> ids;
   for (const auto& [id, running] : running_) {
-    if (running.container == container) ids.push_back(id);
+    if (fits(container, running.container)) ids.push_back(id);
   }
   for (const std::string& id : ids) runtime_->exit_container(id, 137);
   if (!ids.empty()) note("crash", container);
   return !ids.empty();
+}
+
+std::set<std::string> HollowNode::containers() const {
+  std::set<std::string> out;
+  for (const auto& [id, running] : running_) out.insert(running.container);
+  return out;
 }
 
 std::string HollowNode::image_fault(const std::string& image, bool pull) const {

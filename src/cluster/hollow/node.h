@@ -2,8 +2,10 @@
 // containers would do on its machine.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,8 @@ struct HollowNodeOptions {
   int index = 0;      // its address follows from it
   std::string image;  // the operator's own image reference
   const op::Assets* assets = nullptr;
-  EventLog* log = nullptr;  // may be null
+  EventLog* log = nullptr;           // may be null
+  std::function<void()> pull_began;  // of an image; may be null
 };
 
 class HollowNode {
@@ -43,8 +46,9 @@ class HollowNode {
   void set_network(bool up);
   // Everything that runs is gone; start_kubelet() is the end of the boot. `kernel` empty: the same one.
   void power_off(const std::string& kernel);
-  // Ends running containers of that name with 137. False when there is none.
+  // Ends running containers whose name fits with 137. False when there is none.
   bool crash(const std::string& container);
+  std::set<std::string> containers() const;  // names of those that run
   void set_pull_delay(Duration delay) { runtime_->pull_takes = delay; }
   void set_pull_fault(bool fails) { pull_fails_ = fails; }
 

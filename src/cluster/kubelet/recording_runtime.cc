@@ -132,6 +132,7 @@ void RecordingRuntime::version(Done<std::string> done) {
 
 void RecordingRuntime::ensure_image(const std::string& image, bool pull, Done<std::string> done) {
   note("image " + image + (pull ? " pull" : ""));
+  if (pull && on_pull) on_pull();
   if (pull && pull_takes > Duration::zero()) {
     // Nobody waits for a pull that outlives the runtime.
     loop_

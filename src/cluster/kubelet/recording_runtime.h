@@ -37,6 +37,7 @@ class RecordingRuntime : public Runtime {
   bool pull_all = false;   // every image has to be pulled once
   Duration pull_takes{0};  // of each pull
   // Why an image cannot be had now, beside `missing_images`; empty: it can.
+  std::function<void()> on_pull;  // a pull begins
   std::function<std::string(const std::string& image, bool pull)> image_fault;
   // A container runs; it has ended, whatever ended it. For what "runs" in it.
   std::function<void(const ContainerSpec&, const ContainerInfo&)> on_start;
