@@ -1,70 +1,13 @@
 #include "operator/apply.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "kube/object.h"
 #include "operator/refusals.h"
 
 namespace gpuop::op {
-namespace {
-
-bool is_empty(const Json& value) {
-  switch (value.kind()) {
-    case boost::json::kind::null:
-      return true;
-    case boost::json::kind::bool_:
-      return !value.get_bool();
-    case boost::json::kind::int64:
-      return value.get_int64() == 0;
-    case boost::json::kind::uint64:
-      return value.get_uint64() == 0;
-    case boost::json::kind::double_:
-      return value.get_double() == 0;
-    case boost::json::kind::string:
-      return value.get_string().empty();
-    case boost::json::kind::array:
-      return value.get_array().empty();
-    case boost::json::kind::object: {
-      for (const auto& [key, item] : value.get_object()) {
-        if (!is_empty(item)) return false;
-      }
-      return true;
-    }
-  }
-  return false;
-}
-
-// Maps that we own whole: a key that is not ours does not stay.
-bool same(const Json& live, const Json& wanted, std::string_view field) {
-  const Json* a = find(live, {field});
-  const Json* b = find(wanted, {field});
-  if (!a || !b) return (!a || is_empty(*a)) && (!b || is_empty(*b));
-  return covers(*a, *b) && covers(*b, *a);
-}
-
-}  // namespace
-
-bool covers(const Json& live, const Json& wanted) {
-  if (wanted.is_object()) {
-    if (!live.is_object()) return is_empty(wanted);
-    for (const auto& [key, item] : wanted.get_object()) {
-      const Json* there = live.get_object().if_contains(key);
-      if (there ? !covers(*there, item) : !is_empty(item)) return false;
-    }
-    return true;
-  }
-  if (wanted.is_array()) {
-    if (!live.is_array()) return is_empty(wanted);
-    const auto& a = live.get_array();
-    const auto& b = wanted.get_array();
-    if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      if (!covers(a[i], b[i])) return false;
-    }
-    return true;
-  }
-  return live == wanted || (live.is_null() && is_empty(wanted));
-}
 
 Write write_for(const Json& wanted, const Json* live) {
   if (!live) return Write::kCreate;
@@ -75,25 +18,7 @@ Write write_for(const Json& wanted, const Json* live) {
     return !hash.empty() && hash == kube::annotation(*live, kHashAnnotation) ? Write::kNothing
                                                                              : Write::kReplace;
   }
-  for (std::string_view part : {"labels", "annotations", "ownerReferences"}) {
-    const Json* want = find(wanted, {"metadata", part});
-    const Json* have = find(*live, {"metadata", part});
-    if (want && !(have ? covers(*have, *want) : is_empty(*want))) return Write::kReplace;
-  }
-  for (std::string_view field : {"data", "rules", "roleRef", "subjects", "handler"}) {
-    if (!same(*live, wanted, field)) return Write::kReplace;
-  }
-  if (kind == "SecurityContextConstraints") {
-    // Its fields are all at the top.
-    for (const auto& [field, value] : wanted.get_object()) {
-      if (field != "metadata" && !same(*live, wanted, field)) return Write::kReplace;
-    }
-  }
-  if (const Json* spec = find(wanted, {"spec"})) {
-    const Json* have = find(*live, {"spec"});
-    if (!have || !covers(*have, *spec)) return Write::kReplace;
-  }
-  return Write::kNothing;
+  return differences(*live, wanted).empty() ? Write::kNothing : Write::kReplace;
 }
 
 std::shared_ptr<const Json> Applier::live(const ObjectRef& ref) const {
@@ -152,50 +77,180 @@ void Applier::wave(const std::shared_ptr<Pass>& pass) {
   client_.loop().post([pass] { std::exchange(pass->done, nullptr)(std::move(pass->report)); });
 }
 
+namespace {
+
+// Tells one form of a wanted object from another.
+std::string form_of(const Json& wanted) {
+  const auto hash = kube::annotation(wanted, kHashAnnotation);
+  return hash.empty() ? std::to_string(fnv1a64(to_text(wanted))) : std::string(hash);
+}
+
+std::string named(const ObjectRef& ref) {
+  return ref.kind + " '" + ref.name + "'";
+}
+
+// The resource that the object comes from, where its fields are to be changed.
+std::string source_of(const Json& object) {
+  const Json* owner = kube::controller_of(object);
+  if (!owner) return "the ClusterPolicy";
+  return std::string(get_string(*owner, {"kind"})) + " '" + std::string(get_string(*owner, {"name"})) + "'";
+}
+
+// What of `found` is not in `accepted`.
+std::vector<Difference> beyond(std::vector<Difference> found, const std::vector<Difference>& accepted) {
+  std::erase_if(found, [&](const Difference& one) {
+    return std::ranges::any_of(accepted, [&](const Difference& other) { return one.same_as(other); });
+  });
+  return found;
+}
+
+}  // namespace
+
+void Applier::finished(const std::shared_ptr<Pass>& pass) {
+  if (--pass->open == 0) wave(pass);
+}
+
 void Applier::write(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object) {
+  const ObjectRef ref = ref_of(object);
+  const auto there = live(ref);
+  const Write what = write_for(object, there.get());
+  const bool daemon_set = ref.kind == "DaemonSet";
+  const auto kept = kept_.find(ref);
+  if (what == Write::kNothing && !daemon_set) {
+    if (kept == kept_.end() && ref.kind != "ServiceAccount")
+      kept_[ref] = {.wanted = form_of(object), .known = true};
+    return;
+  }
+  // Not as it was, while what is wanted of it is: somebody else's doing.
+  const bool same_form = kept != kept_.end() && kept->second.wanted == form_of(object);
+  if (what == Write::kNothing || (what == Write::kReplace && same_form)) {
+    if (drifted(pass, ref, object, *there)) look_closer(pass, state, ref, object);
+    return;
+  }
+  send(pass, state, object, there.get(), {});
+}
+
+// Whether the object is to be looked at: it differs by more than the server's own doing, and was not put back
+// a moment ago.
+bool Applier::drifted(const std::shared_ptr<Pass>& pass, const ObjectRef& ref, const Json& object,
+                      const Json& there) {
+  Kept& kept = kept_[ref];
+  if (const std::string form = form_of(object); kept.wanted != form) kept = {.wanted = form};
+  const bool differs =
+      kept.in_line != version_of(there) && !beyond(differences(there, object), kept.accepted).empty();
+  if (!differs) {
+    kept.known = true;
+    kept.in_line = version_of(there);
+  }
+  if (!kept.put_back) return differs;
+  const Duration left = *kept.put_back + kPutBackGap - client_.loop().elapsed();
+  if (left <= Duration::zero()) return differs;
+  pass->report.changed_by_others.push_back(
+      named(ref) + ": " + kept.changed + (differs ? "; it was changed again, and stays so until then" : ""));
+  if (!pass->report.again || *pass->report.again > left) pass->report.again = left;
+  return false;
+}
+
+// Asks the server for the whole object, which tells whose the difference is.
+void Applier::look_closer(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
+                          const Json& object) {
+  ++pass->open;
+  const auto looked = [this, pass, state, ref, object](kube::ApiResult<> there) {
+    Kept& kept = kept_[ref];
+    if (!there) {
+      if (there.error().not_found())
+        pass->report.raced = true;
+      else
+        pass->report.errors.emplace(
+            state, there.error().error("read " + named(ref)).text() + cure_of_refusal(there.error().message));
+      return finished(pass);
+    }
+    auto found = beyond(differences(*there, object), kept.accepted);
+    const auto by = managers_of(*there, found, client_.options().field_manager);
+    // After a restart nobody knows what the server itself made of the object: what nobody else owns is its
+    // doing. What is missing has no owner.
+    const auto missing = [](const Difference& one) { return one.live.empty(); };
+    if (!kept.known && (!by || (by->empty() && std::ranges::none_of(found, missing)))) {
+      kept.accepted.insert(kept.accepted.end(), found.begin(), found.end());
+      kept.known = true;
+      found.clear();
+    }
+    if (!found.empty())
+      put_back(pass, state, ref, object, *there, found, by.value_or(std::vector<std::string>()));
+    finished(pass);
+  };
+  client_.get(*cache_.type_of(ref.api_version, ref.kind), ref.namespace_name, ref.name, looked).detach();
+}
+
+void Applier::put_back(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
+                       const Json& object, const Json& there, const std::vector<Difference>& found,
+                       const std::vector<std::string>& by) {
+  const std::string who = by.empty() ? "another client" : "field manager '" + join(by, "', '") + "'";
+  const std::string what = fields_text(found) + " was changed by " + who;
+  send(pass, state, object, &there, [this, pass, ref, what, from = source_of(object)](const Json& answer) {
+    Kept& kept = kept_[ref];
+    kept.put_back = client_.loop().elapsed();
+    kept.changed = what + " and put back: change " + from + " instead (another change is put back after " +
+                   format_time(client_.loop().now() + kPutBackGap) + ")";
+    log::warn("somebody else's change was put back",
+              {{"kind", ref.kind}, {"name", ref.name}, {"what", what}});
+    events_.event(answer, "Warning", "ChangePutBack", kept.changed);
+    pass->report.changed_by_others.push_back(named(ref) + ": " + kept.changed);
+    if (!pass->report.again) pass->report.again = kPutBackGap;
+  });
+}
+
+// Creates the object, or replaces the one that is there.
+void Applier::send(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object,
+                   const Json* there, std::function<void(const Json& answer)> written) {
   const ObjectRef ref = ref_of(object);
   const kube::Resource* type = cache_.type_of(ref.api_version, ref.kind);
   if (!type) {
-    pass->report.errors.emplace(state,
-                                "apply " + ref.kind + " '" + ref.name + "': the cluster has no such type");
+    pass->report.errors.emplace(state, "apply " + named(ref) + ": the cluster has no such type");
     return;
   }
-  const auto there = live(ref);
-  const Write what = write_for(object, there.get());
-  if (what == Write::kNothing) return;
   ++pass->open;
   ++pass->report.writes;
-  const auto done = [this, pass, state, ref, what](kube::ApiResult<> result) {
+  const bool create = there == nullptr;
+  Json body = object;
+  const auto done = [this, pass, state, ref, create, object,
+                     written = std::move(written)](kube::ApiResult<> result) {
     // The cache may lag behind our own write of a moment ago: then it is there already, and its event
     // follows.
     const bool raced = !result && (result.error().already_exists() || result.error().conflict());
     if (!result && !raced) {
-      const std::string doing =
-          (what == Write::kCreate ? "create " : "replace ") + ref.kind + " '" + ref.name + "'";
       pass->report.errors.emplace(
-          state, result.error().error(doing).text() + cure_of_refusal(result.error().message));
+          state, result.error().error((create ? "create " : "replace ") + named(ref)).text() +
+                     cure_of_refusal(result.error().message));
     } else if (raced) {
       pass->report.raced = true;
       written_.erase(ref);
     } else {
+      Kept& kept = kept_[ref];
+      kept = {.wanted = form_of(object),
+              .known = true,
+              .accepted = differences(*result, object),
+              .in_line = version_of(*result),
+              .put_back = kept.put_back,
+              .changed = kept.changed};
+      if (written) written(*result);
       // The watch may have been quicker than the answer; then there is nothing to remember.
       const auto seen = cache_.live(ref);
       if (!seen || version_of(*seen) < version_of(*result)) {
         written_[ref] = std::make_shared<const Json>(std::move(*result));
       }
-      log::info(what == Write::kCreate ? "created" : "replaced", {{"kind", ref.kind}, {"name", ref.name}});
+      log::info(create ? "created" : "replaced", {{"kind", ref.kind}, {"name", ref.name}});
     }
-    if (--pass->open == 0) wave(pass);
+    finished(pass);
   };
-  if (what == Write::kCreate) {
-    client_.create(*type, ref.namespace_name, object, {}, done).detach();
+  if (create) {
+    client_.create(*type, ref.namespace_name, body, {}, done).detach();
     return;
   }
-  Json body = object;
   set(body, {"metadata", "resourceVersion"}, get_string(*there, {"metadata", "resourceVersion"}));
   if (ref.kind == "Service") {
-    for (std::string_view kept : {"clusterIP", "clusterIPs"}) {
-      if (const Json* value = find(*there, {"spec", kept})) set(body, {"spec", kept}, *value);
+    for (std::string_view field : {"clusterIP", "clusterIPs"}) {
+      if (const Json* value = find(*there, {"spec", field})) set(body, {"spec", field}, *value);
     }
   }
   client_.update(*type, ref.namespace_name, ref.name, body, {}, done).detach();
@@ -213,14 +268,14 @@ void Applier::remove(const std::shared_ptr<Pass>& pass, const std::string& state
       .remove(*type, ref.namespace_name, ref.name, options,
               [this, pass, state, ref](kube::ApiResult<> result) {
                 if (!result && !result.error().not_found()) {
-                  pass->report.errors.emplace(
-                      state, result.error().error("delete " + ref.kind + " '" + ref.name + "'").text() +
-                                 cure_of_refusal(result.error().message));
+                  pass->report.errors.emplace(state, result.error().error("delete " + named(ref)).text() +
+                                                         cure_of_refusal(result.error().message));
                 } else if (result) {
                   log::info("deleted", {{"kind", ref.kind}, {"name", ref.name}});
                 }
                 written_.erase(ref);
-                if (--pass->open == 0) wave(pass);
+                kept_.erase(ref);
+                finished(pass);
               })
       .detach();
 }

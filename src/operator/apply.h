@@ -1,14 +1,21 @@
 // Brings objects into the cluster: creates what is missing, replaces what differs, deletes what must go, and
 // writes nothing else (operator.md §3.2).
+//
+// What somebody else changes of an object, while what is wanted of it stays the same, is put back: at once,
+// and after that not before ten minutes are over, so that nobody fights over it. What the API server itself
+// makes of our objects (its own spelling of quantities, a mutating webhook) is no such change.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kube/events.h"
 #include "operator/cache.h"
+#include "operator/drift.h"
 #include "operator/render.h"
 
 namespace gpuop::op {
@@ -17,17 +24,21 @@ namespace gpuop::op {
 enum class Write { kNothing, kCreate, kReplace };
 Write write_for(const Json& wanted, const Json* live);
 
-// Every field of `wanted` has the same value in `live`; empty values of `wanted` may be absent there.
-bool covers(const Json& live, const Json& wanted);
+inline constexpr Duration kPutBackGap = 10min;
 
 class Applier {
  public:
-  Applier(kube::Client& client, ClusterCache& cache) : client_(client), cache_(cache) {}
+  Applier(kube::Client& client, ClusterCache& cache, kube::EventRecorder& events)
+      : client_(client), cache_(cache), events_(events) {}
 
   struct Report {
     std::map<std::string, std::string> errors;  // state name to its first error
     int writes = 0;
     bool raced = false;  // somebody was faster with an object: another pass is due
+    // One sentence for each object that somebody else changed less than ten minutes ago, and when the first
+    // of these sentences ends.
+    std::vector<std::string> changed_by_others;
+    std::optional<Duration> again;
   };
   // Carries out `plan`: first what DaemonSets stand on, all at once, then the DaemonSets. A state whose
   // object is refused keeps its error and the others go on. One pass at a time; `done` is called once.
@@ -37,14 +48,35 @@ class Applier {
 
  private:
   struct Pass;
+  // What is known of an object beyond what the cache has.
+  struct Kept {
+    std::string wanted;                // the form that was last written, or found to be there
+    bool known = false;                // since then every difference is somebody's doing
+    std::vector<Difference> accepted;  // what the server made of that form
+    std::int64_t in_line = 0;          // the version that was last found to be as it should
+    std::optional<Duration> put_back;  // when somebody's change was last undone, by the loop's clock
+    std::string changed;               // what it was, and whose
+  };
   std::shared_ptr<const Json> live(const ObjectRef& ref) const;
   void write(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object);
+  void send(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object,
+            const Json* there, std::function<void(const Json& answer)> written);
+  bool drifted(const std::shared_ptr<Pass>& pass, const ObjectRef& ref, const Json& object,
+               const Json& there);
+  void look_closer(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
+                   const Json& object);
+  void put_back(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
+                const Json& object, const Json& there, const std::vector<Difference>& found,
+                const std::vector<std::string>& by);
+  void finished(const std::shared_ptr<Pass>& pass);
   void remove(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref, bool orphan);
   void sweep(const std::shared_ptr<Pass>& pass, const State& state, std::string_view policy_uid);
   void wave(const std::shared_ptr<Pass>& pass);
 
   kube::Client& client_;
   ClusterCache& cache_;
+  kube::EventRecorder& events_;
+  std::map<ObjectRef, Kept> kept_;
   // Answers to our own writes that the watch has not brought yet.
   std::map<ObjectRef, std::shared_ptr<const Json>> written_;
 };

@@ -40,9 +40,7 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
       {"spec.taints", "status.nodeInfo.containerRuntimeVersion", "status.nodeInfo.bootID",
        "status.allocatable", "status.capacity", "status.conditions.type", "status.conditions.status",
        "status.conditions.reason", "status.conditions.message"});
-  add(kube::kDaemonSets, ns_,
-      {"spec.updateStrategy", "spec.selector", "spec.template.spec.nodeSelector",
-       "spec.template.spec.affinity", "status"});
+  add(kube::kDaemonSets, ns_, {"spec", "status"});
   add(kube::kPods, ns_, pod_fields(), {"metadata.annotations"});
   of(kube::kPods).add_index("node", [](const Json& pod) {
     return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};

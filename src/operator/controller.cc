@@ -35,10 +35,10 @@ struct Controller::Impl {
         options(std::move(o)),
         metrics(m),
         cache(c, options.ns),
-        applier(c, cache),
         events(c, "gpu-operator"),
+        applier(c, cache, events),
         status(c, cache, events),
-        driver_controller(c, cache, options, status),
+        driver_controller(c, cache, options, status, events, [this] { drivers_pass(); }),
         health(c, cache, events, metrics),
         waker(l, c, options.ns),
         policies(
@@ -104,8 +104,8 @@ struct Controller::Impl {
   ControllerOptions options;
   Metrics& metrics;
   ClusterCache cache;
-  Applier applier;
   kube::EventRecorder events;
+  Applier applier;
   StatusWriter status;
   DriverController driver_controller;
   NodeHealth health;
@@ -517,7 +517,10 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
     const auto states = report(*plan, applied);
     const ClusterView seen = view();
     metrics.set_has_nfd_labels(seen.has_feature_labels);
-    finish(live, outcome_of(states, seen), notes, !applied.errors.empty() || applied.raced, done);
+    StatusNotes all = notes;
+    all.advice.insert(all.advice.end(), applied.changed_by_others.begin(), applied.changed_by_others.end());
+    if (applied.again) policies.add_after("policy", *applied.again);
+    finish(live, outcome_of(states, seen), all, !applied.errors.empty() || applied.raced, done);
   });
 }
 

@@ -44,8 +44,14 @@ struct DriverController::Pass {
 };
 
 DriverController::DriverController(kube::Client& client, ClusterCache& cache,
-                                   const ControllerOptions& options, StatusWriter& status)
-    : client_(client), cache_(cache), options_(options), status_(status), applier_(client, cache) {}
+                                   const ControllerOptions& options, StatusWriter& status,
+                                   kube::EventRecorder& events, std::function<void()> ask_for_pass)
+    : client_(client),
+      cache_(cache),
+      options_(options),
+      status_(status),
+      applier_(client, cache, events),
+      ask_for_pass_(std::move(ask_for_pass)) {}
 
 bool DriverController::synced() const {
   return cache_.synced(kube::kNvidiaDrivers);
@@ -252,14 +258,23 @@ void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object
                      }
                    }
                    if (report.raced) failed(*pass);
-                   write_status(live, outcome, notes);
+                   if (report.again) look_again(str(kube::name_of(*live)), *report.again);
+                   write_status(live, outcome, notes, report.changed_by_others);
                    next(pass);
                  });
 }
 
+void DriverController::look_again(const std::string& driver, Duration wait) {
+  again_[driver] = client_.loop().after(wait, [this, driver] {
+    touch(driver);
+    ask_for_pass_();
+  });
+}
+
 void DriverController::write_status(const Object& live, const Outcome& outcome,
-                                    const std::vector<policy::Note>& notes) {
+                                    const std::vector<policy::Note>& notes, std::vector<std::string> advice) {
   StatusNotes texts;
+  texts.advice = std::move(advice);
   for (const auto& note : notes) texts.fields.push_back(note.text);
   status_.write(kube::kNvidiaDrivers, *live, outcome, texts);
 }

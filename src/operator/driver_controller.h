@@ -23,7 +23,7 @@ namespace gpuop::op {
 class DriverController {
  public:
   DriverController(kube::Client& client, ClusterCache& cache, const ControllerOptions& options,
-                   StatusWriter& status);
+                   StatusWriter& status, kube::EventRecorder& events, std::function<void()> ask_for_pass);
 
   // Whether the kind is watched and its first list has come.
   bool synced() const;
@@ -52,16 +52,20 @@ class DriverController {
   void label_nodes(const std::shared_ptr<Pass>& pass, const DriverOwnership& ownership);
   void next(const std::shared_ptr<Pass>& pass);
   void failed(Pass& pass);
+  void look_again(const std::string& driver, Duration wait);
   void reconcile(const std::shared_ptr<Pass>& pass, const Object& live, const policy::NvidiaDriver& driver);
   ClusterFacts facts_for(const Pass& pass, const policy::NvidiaDriverSpec& spec) const;
   void keep_shared_script(State& state) const;
-  void write_status(const Object& live, const Outcome& outcome, const std::vector<policy::Note>& notes);
+  void write_status(const Object& live, const Outcome& outcome, const std::vector<policy::Note>& notes,
+                    std::vector<std::string> advice = {});
 
   kube::Client& client_;
   ClusterCache& cache_;
   const ControllerOptions& options_;
   StatusWriter& status_;
   Applier applier_;
+  std::function<void()> ask_for_pass_;
+  std::map<std::string, Handle> again_;  // resource to when it is looked at again without an event
   // As each resource was last read, until its version changes.
   struct Read {
     std::string version;

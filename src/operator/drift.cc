@@ -1,0 +1,201 @@
+#include "operator/drift.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::op {
+namespace {
+
+using Step = Difference::Step;
+
+bool is_empty(const Json& value) {
+  switch (value.kind()) {
+    case boost::json::kind::null:
+      return true;
+    case boost::json::kind::bool_:
+      return !value.get_bool();
+    case boost::json::kind::int64:
+      return value.get_int64() == 0;
+    case boost::json::kind::uint64:
+      return value.get_uint64() == 0;
+    case boost::json::kind::double_:
+      return value.get_double() == 0;
+    case boost::json::kind::string:
+      return value.get_string().empty();
+    case boost::json::kind::array:
+      return value.get_array().empty();
+    case boost::json::kind::object:
+      return std::ranges::all_of(value.get_object(),
+                                 [](const auto& field) { return is_empty(field.value()); });
+  }
+  return false;
+}
+
+// Walks two values and tells of every place where the live one does not cover the wanted one, until it is
+// told to stop.
+class Walk {
+ public:
+  // Answers whether to go on.
+  using Found = std::function<bool(const std::vector<Step>& path, const Json* live, const Json& wanted)>;
+  explicit Walk(Found found) : found_(std::move(found)) {}
+
+  // False: somebody said to stop.
+  bool compare(const Json* live, const Json& wanted) {
+    if (!live) return is_empty(wanted) || found_(path_, live, wanted);
+    if (wanted.is_object() && live->is_object()) return fields(*live, wanted);
+    if (wanted.is_array() && live->is_array() && live->get_array().size() == wanted.get_array().size())
+      return items(live->get_array(), wanted.get_array());
+    const bool same = *live == wanted || (is_empty(wanted) && (live->is_null() || is_empty(*live)));
+    return same || found_(path_, live, wanted);
+  }
+  bool field(const Json& live, const Json& wanted, std::string_view key) {
+    const Json* mine = find(wanted, {key});
+    return !mine || at({std::string(key), std::nullopt}, find(live, {key}), *mine);
+  }
+  void enter(std::string_view key) { path_.push_back({std::string(key), std::nullopt}); }
+  void leave() { path_.pop_back(); }
+
+ private:
+  bool at(Step step, const Json* live, const Json& wanted) {
+    path_.push_back(std::move(step));
+    const bool go_on = compare(live, wanted);
+    path_.pop_back();
+    return go_on;
+  }
+  bool fields(const Json& live, const Json& wanted) {
+    return std::ranges::all_of(wanted.get_object(), [&](const auto& field) {
+      return at({std::string(field.key()), std::nullopt}, live.get_object().if_contains(field.key()),
+                field.value());
+    });
+  }
+  bool items(const JsonArray& live, const JsonArray& wanted) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const auto name = get_string(wanted[i], {"name"});
+      if (!at({name.empty() ? std::to_string(i) : std::string(name), i}, &live[i], wanted[i])) return false;
+    }
+    return true;
+  }
+
+  Found found_;
+  std::vector<Step> path_;
+};
+
+constexpr std::string_view kWhole[] = {"data", "rules", "roleRef", "subjects", "handler"};
+
+// The part of a managed set below an item of a list; null when it is not in it.
+const Json* item_of(const Json& set, const Json* item, std::size_t index) {
+  for (const auto& [name, below] : set.get_object()) {
+    const std::string_view key = name;
+    if (key == "i:" + std::to_string(index)) return &below;
+    if (!item || key.size() < 2 || (!key.starts_with("k:") && !key.starts_with("v:"))) continue;
+    const auto value = parse_json(key.substr(2));
+    if (value && (key[0] == 'v' ? *item == *value : covers(*item, *value))) return &below;
+  }
+  return nullptr;
+}
+
+// Whether a set of FieldsV1 has the path, something below it, or what holds it as one value.
+bool has_path(const Json& set, const Json& live, const std::vector<Step>& path) {
+  const Json* at = &set;
+  const Json* here = &live;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    if (!at->is_object()) return false;
+    if (i > 0 && at->get_object().empty()) return true;
+    const Step& step = path[i];
+    if (!step.index) {
+      at = at->get_object().if_contains("f:" + step.key);
+      here = here && here->is_object() ? here->get_object().if_contains(step.key) : nullptr;
+    } else {
+      here = here && here->is_array() && *step.index < here->get_array().size()
+                 ? &here->get_array()[*step.index]
+                 : nullptr;
+      at = item_of(*at, here, *step.index);
+    }
+    if (!at) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool covers(const Json& live, const Json& wanted) {
+  return Walk([](const auto&, const Json*, const Json&) { return false; }).compare(&live, wanted);
+}
+
+std::string Difference::text() const {
+  std::string out;
+  for (const auto& step : path) {
+    if (step.index)
+      out += "[" + step.key + "]";
+    else
+      out += (out.empty() ? "" : ".") + step.key;
+  }
+  return out;
+}
+
+std::vector<Difference> differences(const Json& live, const Json& wanted) {
+  std::vector<Difference> out;
+  Walk walk([&out](const std::vector<Step>& path, const Json* there, const Json&) {
+    out.push_back({path, there ? to_canonical_text(*there) : ""});
+    return true;
+  });
+  // Of what is owned whole: what is live and not wanted.
+  Walk back([&out](const std::vector<Step>& path, const Json*, const Json& there) {
+    Difference more{path, to_canonical_text(there)};
+    const auto same = [&more](const Difference& other) { return other.text() == more.text(); };
+    if (std::ranges::none_of(out, same)) out.push_back(std::move(more));
+    return true;
+  });
+  walk.field(live, wanted, "spec");
+  if (get_string(wanted, {"kind"}) == "DaemonSet") return out;
+  walk.enter("metadata");
+  const Json none = JsonObject{};
+  const Json* theirs = find(live, {"metadata"});
+  const Json* mine = find(wanted, {"metadata"});
+  for (std::string_view part : {"labels", "annotations", "ownerReferences"})
+    walk.field(theirs ? *theirs : none, mine ? *mine : none, part);
+  walk.leave();
+  std::vector<std::string_view> whole(std::begin(kWhole), std::end(kWhole));
+  if (get_string(wanted, {"kind"}) == "SecurityContextConstraints") {
+    // Its fields are all at the top.
+    for (const auto& [field, value] : wanted.get_object()) {
+      if (field != "metadata" && field != "apiVersion" && field != "kind") whole.push_back(field);
+    }
+  }
+  for (std::string_view field : whole) {
+    walk.field(live, wanted, field);
+    back.field(wanted, live, field);
+  }
+  return out;
+}
+
+std::optional<std::vector<std::string>> managers_of(const Json& live, const std::vector<Difference>& found,
+                                                    std::string_view own) {
+  const auto& entries = get_array(live, {"metadata", "managedFields"});
+  if (entries.empty()) return std::nullopt;
+  std::vector<std::string> out;
+  for (const Json& entry : entries) {
+    const std::string manager(get_string(entry, {"manager"}));
+    const Json* set = find(entry, {"fieldsV1"});
+    if (manager == own || !set || std::ranges::find(out, manager) != out.end()) continue;
+    if (std::ranges::any_of(found, [&](const Difference& one) { return has_path(*set, live, one.path); }))
+      out.push_back(manager);
+  }
+  return out;
+}
+
+std::string fields_text(const std::vector<Difference>& found) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> shown;
+  for (const auto& one : found) {
+    if (shown.size() == kShown) break;
+    shown.push_back(one.text());
+  }
+  const std::size_t more = found.size() - shown.size();
+  return join(shown, ", ") + (more > 0 ? " and " + std::to_string(more) + " more fields" : "");
+}
+
+}  // namespace gpuop::op
