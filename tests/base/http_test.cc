@@ -101,8 +101,11 @@ TEST(base, http_server_limits_bodies_and_sees_clients_leave) {
   ASSERT_TRUE(big);
   EXPECT_EQ(big->out, "413");
   EXPECT_EQ(curl({"-d", "ok", url_of(**server, "/")})->out, "ok");
-  curl({"-m", "0.05", url_of(**server, "/hang")});
-  EXPECT_TRUE(loop.run_until([&] { return gone; }, 5s));
+  Handle hanging = run_command(loop, {{"/usr/bin/curl", "-s", url_of(**server, "/hang")}}, 1min, [](auto) {});
+  ASSERT_TRUE(loop.run_until([&] { return held != nullptr; }, 20s));
+  EXPECT_FALSE(held->closed());
+  hanging.reset();
+  EXPECT_TRUE(loop.run_until([&] { return gone; }, 20s));
   EXPECT_TRUE(held->closed());
 }
 
