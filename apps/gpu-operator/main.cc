@@ -163,7 +163,10 @@ Result<int> run(const Arguments& arguments) {
     kube::LeaseOptions lease;
     lease.ns = arguments.leader_namespace.empty() ? ns : arguments.leader_namespace;
     lease.name = "53822513.nvidia.com";
-    lease.identity = host_name() + "_" + random_uuid();
+    // A container that was killed and is started again in its pod goes on with its own lease at once: the
+    // kubelet never runs two of them. Any other pod waits until the lease has run out, since a pod that is
+    // gone from the API server may still run on a node that is cut off.
+    lease.identity = host_name() + "_" + env_or("POD_UID", random_uuid());
     if (renew > Duration::zero()) {
       lease.renew_deadline = renew;
       lease.lease_duration = renew + 5s;

@@ -131,6 +131,18 @@ TEST(kube, case46_a_leader_that_is_cut_off_stops) {
   EXPECT_FALSE(first.elector->leading());
 }
 
+TEST(kube, ones_own_lease_of_before_a_restart_is_taken_at_once) {
+  ElectionTest t;
+  auto first = std::make_unique<Candidate>(*t.loop, t.transport, "one");
+  t.loop->run_for(5s);
+  ASSERT_TRUE(first->elector->leading());
+  first.reset();
+  Candidate again(*t.loop, t.transport, "one");
+  t.loop->run_for(100ms);
+  EXPECT_TRUE(again.elector->leading());
+  EXPECT_EQ(get_int(t.store.lease, {"spec", "leaseTransitions"}), 0);
+}
+
 TEST(kube, a_released_lease_is_taken_at_once) {
   ElectionTest t;
   Candidate first(*t.loop, t.transport, "one");
