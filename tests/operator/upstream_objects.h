@@ -25,16 +25,25 @@ inline Json read_yaml(const fs::path& path) {
   return parse_yaml_one(read_file(path).value(), path.string()).value().value;
 }
 
-// What upstream made for a case: 01-defaults.yaml with the case's differences laid over it.
-inline Objects upstream_objects(const std::string& name) {
-  fs::path dir = fs::path(SOURCE_ROOT) / "tests/operator/data";
+// Of a case: 01-defaults.yaml with the case's differences laid over it. `part` is "objects" (keyed
+// "Kind/name") or "nodes" (by name: labels and annotations of nvidia.com). An NVIDIADriver's objects are
+// under `driver_pool`, a name with a hash of the resource's uid in it.
+inline Objects upstream_objects(const std::string& name, std::string_view part = "objects",
+                                const std::string& driver_pool = "nvidia-gpu-driver-ubuntu22.04-5fbfb449f9") {
+  const fs::path dir = fs::path(SOURCE_ROOT) / "tests/operator/data";
   Objects objects;
-  Json base = read_yaml(dir / "01-defaults.yaml");
-  for (const auto& [key, object] : get_object(base, {"objects"})) objects[str(key)] = object;
+  const Json base = read_yaml(dir / "01-defaults.yaml");
+  for (const auto& [key, object] : get_object(base, {part})) objects[str(key)] = object;
   if (name == "01-defaults") return objects;
-  Json overlay = read_yaml(dir / (name + ".yaml"));
+  const Json overlay = read_yaml(dir / (name + ".yaml"));
   for (const Json& key : get_array(overlay, {"absent"})) objects.erase(str(as_text(key)));
-  for (const auto& [key, object] : get_object(overlay, {"objects"})) objects[str(key)] = object;
+  for (const auto& [key, object] : get_object(overlay, {part})) objects[str(key)] = object;
+  if (name != "08-driver-crd") return objects;
+  const fs::path file = dir / "08-nvidiadriver-objects.yaml";
+  const std::string text =
+      replace_all(read_file(file).value(), "nvidia-gpu-driver-ubuntu22.04-5fbfb449f9", driver_pool);
+  const Json driver = parse_yaml_one(text, file.string()).value().value;
+  for (const auto& [key, object] : get_object(driver, {part})) objects[str(key)] = object;
   return objects;
 }
 
@@ -87,9 +96,14 @@ inline void strip_pod(Json& pod) {
     }
 }
 
-// Removes what an API server fills in by itself, and the owner, whose uid the captures lack.
+// Removes what an API server fills in by itself; of the owners only the uids, which the captures lack.
 inline Json stripped(Json object) {
-  remove(object, {"metadata", "ownerReferences"});
+  for (std::string_view key : {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"})
+    remove(object, {"metadata", key});
+  remove(object, {"status"});
+  remove(object, {"metadata", "annotations", "deprecated.daemonset.template.generation"});
+  if (Json* owners = find_mutable(object, {"metadata", "ownerReferences"}))
+    for (Json& owner : owners->as_array()) remove(owner, {"uid"});
   remove(object, {"metadata", "annotations", kHashAnnotation});
   drop_if(object, {"metadata", "annotations"}, JsonObject{});
   std::string_view kind = get_string(object, {"kind"});

@@ -43,9 +43,13 @@ ExitState run(std::vector<std::string> argv, Duration limit, const std::string& 
   return failed;
 }
 
-ExitState kubectl(std::vector<std::string> args, const std::string& input, Duration limit) {
-  args.insert(args.begin(), {env_or("GPUOP_KUBECTL", "kubectl"), "--kubeconfig", kubeconfig()});
+ExitState kubectl_on(const std::string& config, std::vector<std::string> args, const std::string& input,
+                     Duration limit) {
+  args.insert(args.begin(), {env_or("GPUOP_KUBECTL", "kubectl"), "--kubeconfig", config});
   return run(std::move(args), limit, input);
+}
+ExitState kubectl(std::vector<std::string> args, const std::string& input, Duration limit) {
+  return kubectl_on(kubeconfig(), std::move(args), input, limit);
 }
 
 Json get_json(std::vector<std::string> args) {

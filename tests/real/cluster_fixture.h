@@ -23,6 +23,9 @@ std::string folder();
 std::string node_name();
 
 ExitState run(std::vector<std::string> argv, Duration limit, const std::string& input = "");
+// On another cluster than the one of kubeconfig().
+ExitState kubectl_on(const std::string& config, std::vector<std::string> args, const std::string& input = "",
+                     Duration limit = 60s);
 ExitState kubectl(std::vector<std::string> args, const std::string& input = "", Duration limit = 60s);
 // kubectl's `-o json`, null where it failed.
 Json get_json(std::vector<std::string> args);
