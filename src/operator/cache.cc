@@ -94,21 +94,14 @@ std::string ClusterCache::fault() const {
   return {};
 }
 
-void ClusterCache::watch_service_monitors() {
-  const auto& type = kube::kServiceMonitors;
-  if (watched_.contains(map_key(type.api_version(), type.kind))) return;
-  add(type, ns_, {"spec"});
-  of(type).start();
-}
-
 bool ClusterCache::synced(const kube::Resource& type) const {
   const auto found = watched_.find(map_key(type.api_version(), type.kind));
   return found != watched_.end() && found->second.informer->synced();
 }
 
-void ClusterCache::watch(const kube::Resource& type) {
+void ClusterCache::watch(const kube::Resource& type, std::string ns, std::vector<std::string> keep) {
   if (watched_.contains(map_key(type.api_version(), type.kind))) return;
-  add(type, "", {"*"});
+  add(type, std::move(ns), std::move(keep));
   // Its first list asks for a pass even where it is empty: what was owned may be nobody's now.
   of(type).on_synced([this, type] {
     if (changed_) changed_(type, nullptr, nullptr);

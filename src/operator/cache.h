@@ -14,6 +14,15 @@
 
 namespace gpuop::op {
 
+// Kinds of OpenShift and of its monitoring.
+inline constexpr kube::Resource kPrometheusRules{"monitoring.coreos.com", "v1", "prometheusrules",
+                                                 "PrometheusRule", true};
+inline constexpr kube::Resource kSecurityContextConstraints{
+    "security.openshift.io", "v1", "securitycontextconstraints", "SecurityContextConstraints", false};
+inline constexpr kube::Resource kProxies{"config.openshift.io", "v1", "proxies", "Proxy", false};
+inline constexpr kube::Resource kImageStreams{"image.openshift.io", "v1", "imagestreams", "ImageStream",
+                                              true};
+
 // metadata.resourceVersion as a number: of one object, the higher is the newer.
 std::int64_t version_of(const Json& object);
 
@@ -26,10 +35,9 @@ class ClusterCache {
   bool synced() const;
   // Why one of the watches of start() has no list yet; "" when all do, or nothing is wrong.
   std::string fault() const;
-  // Watches ServiceMonitors too: call when that CRD is known to exist. Idempotent.
-  void watch_service_monitors();
-  // The same for a cluster-wide kind of ours that need not be there: NVIDIADrivers, GPUClusters.
-  void watch(const kube::Resource& type);
+  // Watches a kind that need not be there, once it is known to be: in a namespace ("": all), these fields.
+  // Idempotent. Until its first list has come synced() is false.
+  void watch(const kube::Resource& type, std::string ns = "", std::vector<std::string> keep = {"*"});
   // Whether it is watched and its first list has come.
   bool synced(const kube::Resource& type) const;
   // Called for every change: which informer, and the object before and after; both null: the first list of a

@@ -1,7 +1,6 @@
 #include "operator/controller.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -19,9 +18,9 @@
 #include "operator/readiness.h"
 #include "operator/refusals.h"
 #include "operator/review.h"
+#include "operator/server.h"
 #include "operator/status_writer.h"
 #include "operator/wake.h"
-#include "policy/crds.h"
 
 namespace gpuop::op {
 
@@ -35,6 +34,7 @@ struct Controller::Impl {
         options(std::move(o)),
         metrics(m),
         cache(c, options.ns),
+        server(c, cache),
         events(c, "gpu-operator"),
         applier(c, cache, events),
         status(c, cache, events),
@@ -72,11 +72,6 @@ struct Controller::Impl {
   void node_changed(const Object& old, const Object& now);
   void touch_drivers(const kube::Resource& type, const Json& object);
   void pass();
-  void ask_server(std::function<void(Result<>)> done);
-  void discover(const std::string& group_version,
-                const std::function<void(const std::set<std::string>&)>& then);
-  void ask_openshift();
-  void answered(const Result<>& result);
   void reconcile(Finished done);
   void reconcile_active(const Object& live, const Finished& done);
   void finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry,
@@ -85,7 +80,6 @@ struct Controller::Impl {
   std::string nodes_without_gpus() const;
   void nodes_refused(const kube::ApiError& error);
   void tell_unsynced();
-  void ask_definition();
   void label_namespace(std::int64_t generation);
   NodeChange labels_of(const Object& node);
   void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
@@ -104,6 +98,7 @@ struct Controller::Impl {
   ControllerOptions options;
   Metrics& metrics;
   ClusterCache cache;
+  Server server;
   kube::EventRecorder events;
   Applier applier;
   StatusWriter status;
@@ -114,8 +109,6 @@ struct Controller::Impl {
   kube::WorkQueue nodes;
   kube::WorkQueue drivers;
   std::optional<policy::ClusterPolicySpec> active_spec;  // once it could be read
-  ServerFacts server;
-  bool server_known = false;
   bool leading = false;
   std::string active;                         // name of the active policy
   std::int64_t seen_generation = -1;          // of the active policy, when the server was last asked
@@ -123,15 +116,11 @@ struct Controller::Impl {
   std::map<std::string, Duration> vanished;   // node to when its GPU label was first missed (loop time)
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
   std::vector<std::string> last_warnings;
-  std::vector<std::string>
-      dropped;  // fields that the ClusterPolicies' definition in the cluster does not have
   std::int64_t namespace_generation = -1;  // of the policy for which the namespace was last labelled
   std::string namespace_fault;
   std::string refused_nodes;  // why nodes are not labelled: a right that is missing; "" when they are
   std::string broken_nodes;   // as the policy's condition last had them
-  Handle asking;
-  Handle waiting;                                    // for the cache's first lists
-  std::vector<std::function<void(Result<>)>> asked;  // who waits for the answers
+  Handle waiting;             // for the cache's first lists
 };
 
 namespace {
@@ -195,16 +184,16 @@ void Controller::Impl::drivers_pass() {
 
 void Controller::Impl::reconcile_drivers(Finished done) {
   if (!leading) return done(true);
-  if (!server_known) {
+  if (!server.known()) {
     // Tells whether the kind is there; its first list asks for the next pass.
-    return ask_server([done](const Result<>& known) {
+    return server.ask([done](const Result<>& known) {
       if (!known) log::warn(known.error().text());
       done(known.has_value());
     });
   }
   // Until the active policy could be read nobody knows whether these resources are wanted.
   if (!driver_controller.synced() || (!all_policies().empty() && !active_spec)) return done(true);
-  driver_controller.pass(active_spec, server, std::move(done));
+  driver_controller.pass(active_spec, server.facts(), std::move(done));
 }
 
 void Controller::Impl::changed(const kube::Resource& type, const Object& old, const Object& now) {
@@ -257,8 +246,9 @@ void Controller::Impl::touch_drivers(const kube::Resource& type, const Json& obj
     // The probe's script is one for all of them.
     if (type.kind != "ConfigMap") return;
   }
-  // What they refer to.
-  if (type.kind == "ConfigMap" || type.kind == "Secret") driver_controller.touch_all();
+  // What they refer to, and what OpenShift gives every driver.
+  for (std::string_view kind : {"ConfigMap", "Secret", "Proxy", "ImageStream"})
+    if (type.kind == kind) driver_controller.touch_all();
   // Pods and revisions belong to a DaemonSet, which belongs to one.
   if (owner && get_string(*owner, {"kind"}) == "DaemonSet") {
     const auto set =
@@ -274,7 +264,7 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
     vanished.erase(std::string(kube::name_of(*old)));
     warned.erase(std::string(kube::name_of(*old)));
     health.forget(std::string(kube::name_of(*old)));
-    if (is_gpu(old) || !server_known) pass();
+    if (is_gpu(old) || !server.known()) pass();
     return;
   }
   if (old && same_relevant(*old, *now)) {
@@ -291,93 +281,6 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
   const bool first_labels = has_feature_labels(get_object(*now, {"metadata", "labels"})) &&
                             (!old || !has_feature_labels(get_object(*old, {"metadata", "labels"})));
   if (is_gpu(now) || is_gpu(old) || first_labels) pass();
-}
-
-// Reads what the API server is and which kinds it has; several that ask at once share one round of requests.
-void Controller::Impl::ask_server(std::function<void(Result<>)> done) {
-  asked.push_back(std::move(done));
-  if (asked.size() > 1) return;
-  HttpRequest version;
-  version.path = "/version";
-  asking = client.raw(version, [this](kube::ApiResult<HttpResponse> answer) {
-    if (!answer) return answered(fail(answer.error().error("read the API server's version")));
-    const auto body = parse_json(answer->body);
-    if (!body) return answered(fail(body.error().in("read the API server's version")));
-    server.kubernetes_version = get_string(*body, {"gitVersion"});
-    discover("monitoring.coreos.com/v1", [this](const std::set<std::string>& kinds) {
-      server.has_service_monitors = kinds.contains("servicemonitors");
-      server.has_prometheus_rules = kinds.contains("prometheusrules");
-      if (server.has_service_monitors) cache.watch_service_monitors();
-      discover("nvidia.com/v1alpha1", [this](const std::set<std::string>& ours) {
-        if (ours.contains("nvidiadrivers")) cache.watch(kube::kNvidiaDrivers);
-        if (ours.contains("gpuclusters")) cache.watch(kube::kGpuClusters);
-        ask_openshift();
-      });
-    });
-  });
-}
-
-// The plural names of the kinds of a group version; none where it is not served.
-void Controller::Impl::discover(const std::string& group_version,
-                                const std::function<void(const std::set<std::string>&)>& then) {
-  HttpRequest request;
-  request.path = "/apis/" + group_version;
-  asking = client.raw(request, [this, group_version, then](kube::ApiResult<HttpResponse> found) {
-    std::set<std::string> kinds;
-    if (!found && !found.error().not_found())
-      return answered(fail(found.error().error("discover " + group_version)));
-    if (found) {
-      const auto list = parse_json(found->body);
-      if (!list) return answered(fail(list.error().in("discover " + group_version)));
-      for (const auto& resource : get_array(*list, {"resources"}))
-        kinds.insert(str(get_string(resource, {"name"})));
-    }
-    then(kinds);
-  });
-}
-
-void Controller::Impl::ask_openshift() {
-  HttpRequest request;
-  request.path = "/apis/config.openshift.io/v1/clusterversions/version";
-  asking = client.raw(request, [this](kube::ApiResult<HttpResponse> cluster) {
-    if (!cluster && !cluster.error().not_found())
-      return answered(fail(cluster.error().error("read OpenShift's version")));
-    if (cluster) {
-      const auto object = parse_json(cluster->body);
-      if (!object) return answered(fail(object.error().in("read OpenShift's version")));
-      for (const auto& entry : get_array(*object, {"status", "history"})) {
-        if (get_string(entry, {"state"}) != "Completed") continue;
-        const auto parts = split(get_string(entry, {"version"}), '.');
-        if (parts.size() >= 2) server.openshift_version = parts[0] + "." + parts[1];
-        break;
-      }
-      if (server.openshift_version.empty())
-        return answered(
-            fail(Code::kUnavailable, "read OpenShift's version: no completed update in its history"));
-    }
-    ask_definition();
-  });
-}
-
-// Whether the API server keeps every field that we know. Not to be allowed to look is no reason to do
-// nothing.
-void Controller::Impl::ask_definition() {
-  asking = client.get(
-      kube::kCustomResourceDefinitions, "", "clusterpolicies.nvidia.com", [this](kube::ApiResult<> live) {
-        dropped.clear();
-        if (live) {
-          static const Json kOurs = policy::crds().front();
-          dropped = dropped_fields(*live, kOurs, "v1");
-        } else {
-          log::info("the definition of ClusterPolicies was not read", {{"error", live.error().message}});
-        }
-        server_known = true;
-        answered({});
-      });
-}
-
-void Controller::Impl::answered(const Result<>& result) {
-  for (const auto& done : std::exchange(asked, {})) done(result);
 }
 
 std::vector<Object> Controller::Impl::all_policies() const {
@@ -443,12 +346,17 @@ void Controller::Impl::reconcile(Finished done) {
   }
   // Installed types may change between edits of the policy, not between two events of a DaemonSet.
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
-  if (server_known && generation == seen_generation) return reconcile_active(live, done);
+  if (server.known() && generation == seen_generation) return reconcile_active(live, done);
   if (!has(*live, {"status", "state"}))
     status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {});
-  ask_server([this, live, generation, done](const Result<>& known) {
+  server.ask([this, live, generation, done](const Result<>& known) {
     if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, done);
     seen_generation = generation;
+    // Kinds that are watched from now on: their first lists ask for the next pass.
+    if (!cache.synced()) {
+      waiting = loop.after(kUnsynced, [this] { tell_unsynced(); });
+      return done(true);
+    }
     driver_controller.touch_all();  // what the server is may have changed
     reconcile_active(live, done);
   });
@@ -464,7 +372,7 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {}, false, done);
   StatusNotes notes;
   for (const auto& note : parsed->notes) notes.fields.push_back(note.text);
-  notes.dropped = dropped;
+  notes.dropped = server.dropped();
   if (auto checked = policy::check(parsed->spec); !checked) {
     return finish(live, failed_outcome(checked.error().text()), notes, false, done);
   }
@@ -482,12 +390,14 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
       nodes.add(std::string(kube::name_of(*node)));
   });
   std::vector<std::string> warnings;
-  ClusterFacts facts = gather_facts(cache, config_map_refs(parsed->spec), secret_refs(parsed->spec), server);
+  ClusterFacts facts =
+      gather_facts(cache, config_map_refs(parsed->spec), secret_refs(parsed->spec), server.facts());
   facts.own_image = options.own_image;
   facts.env = options.env;
   facts.own_taints = own_taints(rules->taints);
   facts.runtime = detect_runtime(cache, facts.openshift(), warnings);
-  const Review found = review(*live, server, cache);
+  metrics.set_driver_toolkit(driver_toolkit_findings(parsed->spec, facts));
+  const Review found = review(*live, server.facts(), cache);
   notes.advice.insert(notes.advice.end(), found.advice.begin(), found.advice.end());
   if (!health.refused().empty()) notes.advice.push_back(health.refused());
   notes.incompatible = found.lines();
@@ -659,7 +569,8 @@ void Controller::Impl::patch_node(const Object& node, const NodeChange& change, 
 
 // Once for each form of the policy: who takes a label away later means it.
 void Controller::Impl::label_namespace(std::int64_t generation) {
-  if (namespace_generation == generation || (!active_spec->psa.enabled && server.openshift_version.empty()))
+  if (namespace_generation == generation ||
+      (!active_spec->psa.enabled && server.facts().openshift_version.empty()))
     return;
   namespace_generation = generation;
   const auto failed = [this](const kube::ApiError& error) {
@@ -672,7 +583,7 @@ void Controller::Impl::label_namespace(std::int64_t generation) {
       .get(kube::kNamespaces, "", options.ns,
            [this, failed, wanted = active_spec->psa.enabled](kube::ApiResult<> live) {
              if (!live) return failed(live.error());
-             const Json patch = namespace_patch(*live, wanted, !server.openshift_version.empty());
+             const Json patch = namespace_patch(*live, wanted, !server.facts().openshift_version.empty());
              if (patch.get_object().empty()) return namespace_fault.clear();
              client
                  .patch(kube::kNamespaces, "", options.ns, kube::Patch::kMerge, patch, {},
@@ -711,6 +622,7 @@ Controller::~Controller() = default;
 
 void Controller::start_watching() {
   impl_->cache.start([raw = impl_.get()] { raw->pass(); });
+  impl_->server.watch_definitions([raw = impl_.get()] { raw->pass(); });
 }
 bool Controller::synced() const {
   return impl_->cache.synced();

@@ -1,6 +1,7 @@
 #include "operator/facts.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "kube/object.h"
@@ -26,7 +27,46 @@ std::string runtime_of(const Json& node) {
   return {};
 }
 
+// The cluster-wide proxy, and the images of the driver toolkit by RHCOS version.
+void gather_openshift(const ClusterCache& cache, ClusterFacts& facts) {
+  if (cache.synced(kProxies)) {
+    if (const auto proxy = cache.of(kProxies).get("cluster"))
+      facts.proxy =
+          ClusterFacts::Proxy{.http = str(get_string(*proxy, {"spec", "httpProxy"})),
+                              .https = str(get_string(*proxy, {"spec", "httpsProxy"})),
+                              .no_proxy = str(get_string(*proxy, {"spec", "noProxy"})),
+                              .trusted_ca = !get_string(*proxy, {"spec", "trustedCA", "name"}).empty()};
+  }
+  if (!cache.synced(kImageStreams)) return;
+  const auto stream = cache.of(kImageStreams).get("openshift/driver-toolkit");
+  if (!stream) return;
+  facts.driver_toolkit_images.emplace();
+  for (const Json& tag : get_array(*stream, {"spec", "tags"})) {
+    const auto name = get_string(tag, {"name"}), image = get_string(tag, {"from", "name"});
+    if (name.empty()) facts.driver_toolkit_broken = true;
+    if (!name.empty() && name != "latest" && !image.empty())
+      facts.driver_toolkit_images->emplace(name, image);
+  }
+}
+
 }  // namespace
+
+ToolkitFindings driver_toolkit_findings(const policy::ClusterPolicySpec& spec, const ClusterFacts& facts) {
+  ToolkitFindings out;
+  if (!facts.openshift() || !spec.op.use_ocp_driver_toolkit.value_or(true) || spec.driver.use_precompiled)
+    return out;
+  std::set<std::string> versions;
+  for (const auto& node : facts.gpu_nodes)
+    if (!node.ostree.empty()) versions.insert(node.ostree);
+  out.nfd_too_old = versions.empty() && !facts.gpu_nodes.empty();
+  out.stream_missing = !facts.driver_toolkit_images;
+  out.stream_broken = facts.driver_toolkit_broken;
+  out.enabled = versions.empty() || out.stream_missing ? -1 : 1;
+  if (out.enabled == 1)
+    out.tags_missing = !std::ranges::all_of(
+        versions, [&](const auto& version) { return facts.driver_toolkit_images->contains(version); });
+  return out;
+}
 
 std::string detect_runtime(const ClusterCache& cache, bool openshift, std::vector<std::string>& warnings) {
   if (openshift) return "crio";
@@ -68,6 +108,7 @@ ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::stri
                     "requiredDuringSchedulingIgnoredDuringExecution"}))
       facts.taken_over.insert(std::string(kube::name_of(*live)));
   });
+  if (facts.openshift()) gather_openshift(cache, facts);
   for (const auto& name : config_maps) {
     const auto live = cache.of(kube::kConfigMaps).get(kube::object_key(cache.ns(), name));
     if (!live) continue;

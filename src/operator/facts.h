@@ -21,6 +21,15 @@ struct ServerFacts {
 ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::string>& config_maps,
                           const std::vector<std::string>& secrets, const ServerFacts& server);
 
+// What OpenShift's driver toolkit asks and lacks (operator.md §7.1, §8.1).
+struct ToolkitFindings {
+  int enabled = 0;           // 1 on, 0 not asked for, -1 asked for and impossible
+  bool nfd_too_old = false;  // no GPU node has its RHCOS version in a label
+  bool stream_missing = false, stream_broken = false;
+  bool tags_missing = false;  // for an RHCOS version of a GPU node
+};
+ToolkitFindings driver_toolkit_findings(const policy::ClusterPolicySpec& spec, const ClusterFacts& facts);
+
 // Whether a wanted object that is in the cluster has done what its form asks; anything but a DaemonSet has.
 Readiness live_readiness(const ClusterCache& cache, const Json& wanted);
 

@@ -7,6 +7,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include "operator/facts.h"
+
 namespace gpuop::op {
 namespace {
 
@@ -43,6 +45,18 @@ struct Metrics::Impl {
       gauge(registry, "reconciliation_has_nfd_labels", "1 when node feature discovery labels nodes");
   prometheus::Gauge& auto_upgrade =
       gauge(registry, "driver_auto_upgrade_enabled", "1 when driver upgrades are automatic");
+  prometheus::Gauge& toolkit = gauge(
+      registry, "openshift_driver_toolkit_enabled",
+      "1 when drivers are built in OpenShift's driver toolkit, 0 when that is not asked for, -1 when it "
+      "is and cannot be");
+  prometheus::Gauge& toolkit_nfd = gauge(registry, "openshift_driver_toolkit_nfd_too_old",
+                                         "1 when no GPU node has its RHCOS version in a label");
+  prometheus::Gauge& toolkit_stream = gauge(registry, "openshift_driver_toolkit_imagestream_missing",
+                                            "1 when there is no ImageStream driver-toolkit");
+  prometheus::Gauge& toolkit_tags = gauge(registry, "openshift_driver_toolkit_rhcos_tags_missing",
+                                          "1 when it has no image for an RHCOS version in use");
+  prometheus::Gauge& toolkit_broken =
+      gauge(registry, "openshift_driver_toolkit_imagestream_broken", "1 when it has a tag without a name");
   prometheus::Counter& writes =
       counter(registry, "object_writes_total", "Objects created, replaced or deleted");
   prometheus::Family<prometheus::Gauge>& compatibility =
@@ -91,6 +105,13 @@ void Metrics::set_has_nfd_labels(bool yes) {
 }
 void Metrics::set_auto_upgrade(bool on) {
   impl_->auto_upgrade.Set(on ? 1 : 0);
+}
+void Metrics::set_driver_toolkit(const ToolkitFindings& findings) {
+  impl_->toolkit.Set(findings.enabled);
+  impl_->toolkit_nfd.Set(findings.nfd_too_old ? 1 : 0);
+  impl_->toolkit_stream.Set(findings.stream_missing ? 1 : 0);
+  impl_->toolkit_tags.Set(findings.tags_missing ? 1 : 0);
+  impl_->toolkit_broken.Set(findings.stream_broken ? 1 : 0);
 }
 void Metrics::count_write(int count) {
   impl_->writes.Increment(count);

@@ -6,6 +6,8 @@
 
 namespace gpuop::op {
 
+struct ToolkitFindings;
+
 class Metrics {
  public:
   Metrics();
@@ -18,6 +20,7 @@ class Metrics {
   void set_last_success(double unix_seconds);
   void set_has_nfd_labels(bool yes);
   void set_auto_upgrade(bool on);
+  void set_driver_toolkit(const ToolkitFindings& findings);
   void count_write(int count);
   // Findings of the compatibility check.
   void set_compatibility(std::size_t errors, std::size_t warnings);

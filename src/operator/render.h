@@ -83,6 +83,8 @@ struct ClusterFacts {
   std::optional<std::map<std::string, std::string>>
       driver_toolkit_images;  // RHCOS version to image; nullopt: no ImageStream
 
+  bool driver_toolkit_broken = false;  // that ImageStream has a tag without a name
+
   bool openshift() const { return !openshift_version.empty(); }
 };
 

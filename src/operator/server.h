@@ -1,0 +1,52 @@
+// What the API server is, and which kinds that need not be there it has: asked with a few requests, and again
+// when a definition of such a kind comes, goes or changes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kube/client.h"
+#include "kube/informer.h"
+#include "operator/cache.h"
+#include "operator/facts.h"
+
+namespace gpuop::op {
+
+class Server {
+ public:
+  Server(kube::Client& client, ClusterCache& cache) : client_(client), cache_(cache) {}
+
+  // Asks, and has the cache watch the optional kinds that are there. Several that ask at once share one round
+  // of requests.
+  void ask(std::function<void(Result<>)> done);
+  // Calls `changed` when another answer is to be expected; known() is false then until it is asked again.
+  void watch_definitions(std::function<void()> changed);
+
+  bool known() const { return known_; }
+  const ServerFacts& facts() const { return facts_; }
+  // Fields that the ClusterPolicies' definition in the cluster does not have.
+  const std::vector<std::string>& dropped() const { return dropped_; }
+
+ private:
+  using Kinds = std::set<std::string>;
+  void discover(const std::string& group_version, const std::function<void(const Kinds&)>& then);
+  void ask_openshift();
+  void ask_openshift_kinds();
+  void ask_definition();
+  void answered(const Result<>& result);
+
+  kube::Client& client_;
+  ClusterCache& cache_;
+  ServerFacts facts_;
+  std::vector<std::string> dropped_;
+  bool known_ = false;
+  Handle asking_;
+  std::vector<std::function<void(Result<>)>> asked_;  // who waits for the answers
+  std::unique_ptr<kube::Informer> definitions_;
+};
+
+}  // namespace gpuop::op

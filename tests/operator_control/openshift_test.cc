@@ -1,0 +1,212 @@
+// OpenShift as far as the operator sees it: its version, proxy, driver toolkit and the kinds that only it
+// has; and kinds of monitoring that come while the operator runs (operator.md §3.1, §5.4, §7.1, §8.1).
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "operator/cache.h"
+#include "test_cluster.h"
+
+namespace gpuop::op {
+namespace {
+
+constexpr const char* kRhcosGpu =
+    R"("feature.node.kubernetes.io/pci-10de.present":"true","feature.node.kubernetes.io/system-os_release.ID":"rhcos",
+       "feature.node.kubernetes.io/system-os_release.VERSION_ID":"4.19",
+       "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION":"419.96",
+       "feature.node.kubernetes.io/kernel-version.full":"5.14.0-570.el9_6.x86_64")";
+constexpr const char* kDriver =
+    R"({"driver":{"enabled":true,"repository":"r","image":"driver","version":"580.105.08"}})";
+
+void define(Cluster& cluster, const kube::Resource& type) {
+  const std::string plural(type.plural), group(type.group), version(type.version), kind(type.kind);
+  const Json crd = *parse_json(R"({"metadata":{"name":")" + plural + "." + group + R"("},"spec":{"group":")" +
+                               group + R"(","scope":")" + (type.namespaced ? "Namespaced" : "Cluster") +
+                               R"(","names":{"plural":")" + plural + R"(","singular":")" + to_lower(kind) +
+                               R"(","kind":")" + kind + R"("},"versions":[{"name":")" + version +
+                               R"(","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",
+        "x-kubernetes-preserve-unknown-fields":true}}}]}})");
+  Cluster::must(kube::await(*cluster.loop, [&](auto done) {
+    return cluster.client->create(kube::kCustomResourceDefinitions, "", crd, {}, done);
+  }));
+  cluster.loop->run_for(50ms);
+}
+
+void create(Cluster& cluster, const kube::Resource& type, const std::string& ns, const std::string& object) {
+  Json body = *parse_json(object);
+  set(body, {"apiVersion"}, type.api_version());
+  set(body, {"kind"}, type.kind);
+  Cluster::must(kube::await(*cluster.loop,
+                            [&](auto done) { return cluster.client->create(type, ns, body, {}, done); }));
+}
+
+constexpr kube::Resource kClusterVersions{"config.openshift.io", "v1", "clusterversions", "ClusterVersion",
+                                          false};
+
+// A cluster of OpenShift 4.19; `stream`: with the image stream of the driver toolkit.
+void make_openshift(Cluster& cluster, bool stream = true) {
+  for (const auto* type : {&kClusterVersions, &kProxies, &kImageStreams, &kSecurityContextConstraints,
+                           &kPrometheusRules, &kube::kServiceMonitors})
+    define(cluster, *type);
+  create(cluster, kClusterVersions, "",
+         R"({"metadata":{"name":"version"},"status":{"history":[{"state":"Partial","version":"4.20.1"},
+             {"state":"Completed","version":"4.19.7"}]}})");
+  create(cluster, kProxies, "",
+         R"({"metadata":{"name":"cluster"},"spec":{"httpsProxy":"https://p:3128","noProxy":"10.0.0.0/8",
+             "trustedCA":{"name":"user-ca-bundle"}}})");
+  create(cluster, kube::kNamespaces, "", R"({"metadata":{"name":"openshift"}})");
+  if (stream)
+    create(
+        cluster, kImageStreams, "openshift",
+        R"({"metadata":{"name":"driver-toolkit"},"spec":{"tags":[{"name":"latest","from":{"name":"quay.io/x"}},
+               {"name":"419.96","from":{"name":"quay.io/dtk@sha256:12"}}]}})");
+}
+
+std::string metric(const Cluster& cluster, const std::string& name) {
+  const std::string text = cluster.metrics.text(),
+                    key = "\ngpu_operator_openshift_driver_toolkit_" + name + " ";
+  const auto at = text.find(key);
+  return at == std::string::npos ? ""
+                                 : text.substr(at + key.size(), text.find('\n', at + 1) - at - key.size());
+}
+
+const Json& container(const Json& daemonset, std::string_view name) {
+  static const Json none;
+  for (const Json& each : get_array(daemonset, {"spec", "template", "spec", "containers"}))
+    if (get_string(each, {"name"}) == name) return each;
+  return none;
+}
+
+TEST(operator_openshift,
+     drivers_are_built_in_the_toolkit_behind_the_proxy_and_every_operand_has_its_constraints) {
+  Cluster cluster(false);
+  make_openshift(cluster);
+  cluster.node("n1", kRhcosGpu);
+  cluster.policy("p", kDriver);
+  cluster.start_operator();
+  cluster.settle();
+  const Json driver = cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset-419.96");
+  ASSERT_FALSE(driver.is_null()) << to_text(cluster.condition("p", "Error"));
+  EXPECT_TRUE(cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset").is_null());
+  EXPECT_EQ(get_string(container(driver, "openshift-driver-toolkit-ctr"), {"image"}),
+            "quay.io/dtk@sha256:12");
+  EXPECT_NE(to_text(container(driver, "nvidia-driver-ctr")).find("https://p:3128"), std::string::npos);
+  EXPECT_EQ(cluster.names(kSecurityContextConstraints, ""),
+            (std::vector<std::string>{"nvidia-dcgm-exporter", "nvidia-driver", "nvidia-gpu-feature-discovery",
+                                      "nvidia-mig-manager", "nvidia-operator-validator"}));
+  EXPECT_EQ(cluster.names(kPrometheusRules, kNs),
+            (std::vector<std::string>{"nvidia-dcgm-exporter", "nvidia-gpu-operator-metrics"}));
+  EXPECT_FALSE(cluster.get(kube::kRoles, kNs, "prometheus-k8s").is_null());
+  EXPECT_FALSE(cluster.get(kube::kServiceMonitors, kNs, "gpu-operator").is_null());
+  EXPECT_EQ(metric(cluster, "enabled"), "1");
+  EXPECT_EQ(metric(cluster, "rhcos_tags_missing"), "0");
+  // The certificates are OpenShift's to fill in.
+  const Json certificates = cluster.get(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca");
+  EXPECT_EQ(kube::label(certificates, kInjectCertificates), "true");
+  cluster.merge(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca", R"({"data":{"ca-bundle.crt":"PEM"}})");
+  cluster.all_available();
+  const int writes = cluster.writes;
+  cluster.loop->run_for(10min);
+  EXPECT_EQ(cluster.writes, writes);
+  EXPECT_EQ(
+      get_string(cluster.get(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca"), {"data", "ca-bundle.crt"}),
+      "PEM");
+
+  // An edit of what is ours is put back, a state that is off takes its own away.
+  cluster.merge(kSecurityContextConstraints, "", "nvidia-mig-manager", R"({"allowHostIPC":false})");
+  cluster.settle();
+  EXPECT_TRUE(get_bool(cluster.get(kSecurityContextConstraints, "", "nvidia-mig-manager"), {"allowHostIPC"}));
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"dcgmExporter":{"enabled":false}}})");
+  cluster.settle();
+  EXPECT_TRUE(cluster.get(kSecurityContextConstraints, "", "nvidia-dcgm-exporter").is_null());
+  EXPECT_EQ(cluster.names(kPrometheusRules, kNs), std::vector<std::string>{"nvidia-gpu-operator-metrics"});
+}
+
+TEST(operator_openshift, what_the_toolkit_lacks_is_a_metric_and_drivers_build_without_it) {
+  Cluster cluster(false);
+  make_openshift(cluster, false);
+  cluster.node("n1", kRhcosGpu);
+  cluster.policy("p", kDriver);
+  cluster.start_operator();
+  cluster.settle();
+  EXPECT_EQ(metric(cluster, "enabled"), "-1");
+  EXPECT_EQ(metric(cluster, "imagestream_missing"), "1");
+  EXPECT_FALSE(cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset").is_null());
+  // The stream comes, with a tag too few and one without a name.
+  create(
+      cluster, kImageStreams, "openshift",
+      R"({"metadata":{"name":"driver-toolkit"},"spec":{"tags":[{"name":""},{"name":"418.1","from":{"name":"x"}}]}})");
+  cluster.settle();
+  EXPECT_EQ(metric(cluster, "enabled"), "1");
+  EXPECT_EQ(metric(cluster, "imagestream_broken"), "1");
+  EXPECT_EQ(metric(cluster, "rhcos_tags_missing"), "1");
+  const Json driver = cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset-419.96");
+  EXPECT_EQ(kube::label(driver, "openshift.driver-toolkit.rhcos-image-missing"), "true");
+  EXPECT_TRUE(cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset").is_null())
+      << "the other layout goes";
+  // Labels too old to tell the version, and nobody who asks.
+  cluster.label("n1", R"("feature.node.kubernetes.io/system-os_release.OSTREE_VERSION":null)");
+  cluster.settle();
+  EXPECT_EQ(metric(cluster, "enabled"), "-1");
+  EXPECT_EQ(metric(cluster, "nfd_too_old"), "1");
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"operator":{"use_ocp_driver_toolkit":false}}})");
+  cluster.settle();
+  EXPECT_EQ(metric(cluster, "enabled"), "0");
+  EXPECT_EQ(metric(cluster, "nfd_too_old"), "0");
+}
+
+TEST(operator_openshift, nvidiadrivers_use_the_toolkit_too) {
+  Cluster cluster(false);
+  make_openshift(cluster);
+  cluster.node("n1", kRhcosGpu);
+  cluster.policy("p", R"({"driver":{"enabled":true,"useNvidiaDriverCRD":true}})");
+  cluster.start_operator();
+  create(
+      cluster, kube::kNvidiaDrivers, "",
+      R"({"metadata":{"name":"d"},"spec":{"default":true,"driverType":"gpu","repository":"r","image":"driver",
+             "version":"580.105.08"}})");
+  cluster.settle();
+  Json driver;
+  for (const auto& name : cluster.names(kube::kDaemonSets, kNs))
+    if (name.starts_with("nvidia-gpu-driver-")) driver = cluster.get(kube::kDaemonSets, kNs, name);
+  ASSERT_FALSE(driver.is_null());
+  EXPECT_EQ(get_string(container(driver, "openshift-driver-toolkit-ctr"), {"image"}),
+            "quay.io/dtk@sha256:12");
+  EXPECT_EQ(kube::label(driver, "openshift.driver-toolkit.rhcos"), "419.96");
+  EXPECT_FALSE(cluster.get(kSecurityContextConstraints, "", "nvidia-gpu-driver-d-rhcos4.19").is_null());
+  EXPECT_FALSE(cluster.get(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca").is_null());
+}
+
+TEST(operator_openshift, a_namespace_of_openshift_s_own_name_is_watched_by_its_monitoring) {
+  // psa_labels_the_namespace_once has the rule; here, that the policy's first pass carries it out.
+  Cluster cluster(false);
+  make_openshift(cluster);
+  cluster.policy("p");
+  cluster.start_operator();
+  cluster.settle();
+  EXPECT_EQ(kube::label(cluster.get(kube::kNamespaces, "", kNs), "openshift.io/cluster-monitoring"), "")
+      << "another name is another's business";
+}
+
+TEST(operator_control, kinds_that_come_while_the_operator_runs_are_used_and_cost_one_question) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"dcgmExporter":{"serviceMonitor":{"enabled":true}}})");
+  cluster.settle();
+  cluster.all_available();
+  ASSERT_EQ(cluster.state("p"), "ready");
+  define(cluster, kube::kServiceMonitors);
+  cluster.settle();
+  EXPECT_EQ(cluster.names(kube::kServiceMonitors, kNs),
+            (std::vector<std::string>{"gpu-operator", "nvidia-dcgm-exporter"}));
+  EXPECT_EQ(cluster.state("p"), "ready");
+  // And go again.
+  cluster.remove(kube::kCustomResourceDefinitions, "", "servicemonitors.monitoring.coreos.com");
+  cluster.settle();
+  const int writes = cluster.writes;
+  cluster.loop->run_for(10min);
+  EXPECT_EQ(cluster.writes, writes);
+  EXPECT_EQ(cluster.state("p"), "ready");
+}
+
+}  // namespace
+}  // namespace gpuop::op
