@@ -22,7 +22,7 @@ Result<std::string> read_input(const std::string& file) {
 
 void print(const std::string& file, const fleet::ValuesFinding& finding) {
   using Kind = fleet::ValuesFinding::Kind;
-  const char* word = finding.kind == Kind::kRefused ? "error" : "warning";
+  const char* word = finding.kind == Kind::kRefused || finding.kind == Kind::kBroken ? "error" : "warning";
   const std::string path = finding.path.empty() ? "" : finding.path + ": ";
   std::printf("%s:%d: %s: %s%s\n", file.c_str(), finding.line, word, path.c_str(), finding.text.c_str());
 }
@@ -108,7 +108,8 @@ Result<bool> check_cluster(const std::string& kubeconfig, Checked& checked) {
   return good;
 }
 
-// 0: it installs and everything has an effect, or warnings only; 1: the chart refuses it, or it cannot work.
+// 0: it installs and everything has an effect, or warnings only; 1: the chart or the operator refuses it, or
+// it cannot work.
 Result<int> run(const std::vector<std::string>& files, bool cluster, const std::string& kubeconfig) {
   Checked checked = TRY(check(files));
   if (cluster) checked.good = TRY(check_cluster(kubeconfig, checked)) && checked.good;

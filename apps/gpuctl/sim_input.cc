@@ -9,7 +9,10 @@
 #include "base/yaml.h"
 #include "data_dir.h"
 #include "fleet/manifests.h"
+#include "kube/object.h"
 #include "policy/cluster_policy.h"
+#include "policy/crds.h"
+#include "policy/schema.h"
 #include "sim/profile.h"
 
 namespace gpuop {
@@ -66,6 +69,22 @@ Result<std::set<std::string>> our_programs() {
   return std::set<std::string>(names.begin(), names.end());
 }
 
+std::string at_line(const fs::path& file, const YamlDocument& document, const std::string& path) {
+  return "read '" + file.string() + "': line " + std::to_string(document.line_of(path));
+}
+
+Result<policy::ClusterPolicy> parse_policy(const fs::path& file, const YamlDocument& document) {
+  const auto& schema = policy::cluster_policy_spec_schema();
+  const Json* spec = find(document.value, {"spec"});
+  // The line of the first thing that is wrong.
+  const auto problems = spec ? policy::find_problems(schema, policy::normalized(schema, *spec), "spec")
+                             : std::vector<policy::Problem>();
+  auto parsed = TRY_IN(policy::parse_cluster_policy(document.value),
+                       at_line(file, document, problems.empty() ? "spec" : problems.front().path));
+  TRY_IN(policy::check(parsed.spec), at_line(file, document, "spec"));
+  return parsed;
+}
+
 }  // namespace
 
 Result<SimInput> read_sim_input(const std::string& fleet, const std::string& policy, bool our_images,
@@ -83,13 +102,20 @@ Result<SimInput> read_sim_input(const std::string& fleet, const std::string& pol
   }
   const fs::path policy_file = policy.empty() ? data / "fleets/demo-policy.yaml" : fs::path(policy);
   for (auto& document : TRY(parse_yaml(TRY(read_file(policy_file)), policy_file.string()))) {
-    TRY_IN(gpuop::fleet::check_identity(document.value), "read '" + policy_file.string() + "'");
+    const auto tell = [&](const std::string& path, const std::string& text) {
+      std::fprintf(stderr, "%s: %s:%d: %s\n", program.c_str(), policy_file.c_str(), document.line_of(path),
+                   text.c_str());
+    };
+    TRY_IN(gpuop::fleet::check_identity(document.value), at_line(policy_file, document, ""));
+    for (const std::string& key : document.duplicate_keys)
+      tell(key, key + ": is written twice; the last one counts");
     if (get_string(document.value, {"kind"}) == "ClusterPolicy") {
-      const auto parsed =
-          TRY_IN(gpuop::policy::parse_cluster_policy(document.value), "read '" + policy_file.string() + "'");
-      TRY_IN(gpuop::policy::check(parsed.spec), "read '" + policy_file.string() + "'");
-      for (const auto& note : parsed.notes)
-        std::fprintf(stderr, "%s: %s: %s\n", program.c_str(), policy_file.c_str(), note.text.c_str());
+      if (!input.policy_name.empty())
+        return fail(Code::kInvalid, at_line(policy_file, document, "") + ": ClusterPolicy '" +
+                                        str(kube::name_of(document.value)) + "' beside ClusterPolicy '" +
+                                        input.policy_name + "': only one of them would be in force");
+      const auto parsed = TRY(parse_policy(policy_file, document));
+      for (const auto& note : parsed.notes) tell(note.path, note.text);
       if (our_images) use_our_images(document.value, parsed.spec, TRY(our_programs()), input.changed);
       input.policy_name = parsed.name;
     }

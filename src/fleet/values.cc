@@ -1,11 +1,13 @@
 #include "fleet/values.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <regex>
 
 #include "base/text.h"
 #include "fleet/built_in.h"
+#include "fleet/image_reference.h"
 
 namespace gpuop::fleet {
 namespace {
@@ -86,6 +88,7 @@ class Check {
     unknown_keys(values_.value, "");
     types(values_.value, rules_.schema, "");
     emptied_sections();
+    images(merged_, values_.value, "");
     for (const auto& rule : rules_.advice) advise(rule);
     std::stable_sort(found_.begin(), found_.end(),
                      [](const auto& a, const auto& b) { return a.line < b.line; });
@@ -144,6 +147,34 @@ class Check {
         add(Kind::kRefused, under("", key), under("", key),
             "is empty, which takes its defaults away; remove the key, or write keys below it");
     }
+  }
+
+  // --- images ---
+
+  // Sections with repository, image and version, of which the user set one.
+  void images(const Json& section, const Json& mine, const std::string& path) {
+    if (!section.is_object() || !mine.is_object()) return;
+    for (const auto& [key, inner] : mine.as_object()) {
+      if (const Json* all = find(section, {key})) images(*all, inner, under(path, key));
+    }
+    std::string parts[3];
+    bool any = false;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const char* key = std::array{"repository", "image", "version"}.at(i);
+      const Json* value = find(section, {key});
+      if (!value || value->is_object() || value->is_array()) return;
+      parts[i] = shown(*value);
+      if (parts[i].empty()) return;
+      any = any || has(mine, {key});
+    }
+    const std::string name = parts[0] + "/" + parts[1];
+    const std::string reference = name + (parts[2].starts_with("sha256:") ? "@" : ":") + parts[2];
+    if (!any || is_image_reference(reference)) return;
+    const std::string key = is_image_reference(name)              ? "version"
+                            : is_image_reference(parts[0] + "/x") ? "image"
+                                                                  : "repository";
+    add(Kind::kBroken, under(path, key), under(path, key),
+        "makes '" + reference + "', which is not an image reference; the operator refuses it");
   }
 
   // --- types ---
@@ -224,10 +255,22 @@ class Check {
         "must be one of " + join(words, ", ") + "; got " + shown(value) + did_you_mean(shown(value), words));
   }
 
+  // The key that was meant to be `required`.
+  static std::string misspelt(std::string_view required, const JsonObject& value, const Json& schema) {
+    std::vector<std::string> unknown;
+    for (const auto& [key, inner] : value) {
+      if (!find(schema, {"properties", key})) unknown.emplace_back(key);
+    }
+    const auto near = nearest(required, unknown);
+    return near ? "; it has '" + *near + "'" : "";
+  }
+
   void object_types(const JsonObject& value, const Json& schema, const std::string& path) {
     for (const auto& required : get_array(schema, {"required"})) {
       if (!value.contains(as_text(required)))
-        add(Kind::kRefused, path, path, "must have the key '" + str(as_text(required)) + "'");
+        add(Kind::kRefused, path, path,
+            "must have the key '" + str(as_text(required)) + "'" +
+                misspelt(as_text(required), value, schema));
     }
     const Json* others = find(schema, {"additionalProperties"});
     for (const auto& [key, inner] : value) {
@@ -278,6 +321,10 @@ class Check {
   bool applies(const Json& rule, const Json& value) const {
     const std::string text = shown(value);
     if (const Json* wanted = find(rule, {"value"}); wanted && text != shown(*wanted)) return false;
+    if (const auto other = get_string(rule, {"sameAs"}); !other.empty()) {
+      const Json* same = lookup(merged_, other);
+      if (!same || text != shown(*same)) return false;
+    }
     if (get_bool(rule, {"numeric"}) && value.is_string()) return false;
     if (const auto suffix = get_string(rule, {"suffix"}); !suffix.empty() && !text.ends_with(suffix))
       return false;
@@ -346,7 +393,9 @@ std::vector<ValuesFinding> check_policy_env(const Json& spec) {
 }
 
 bool installable(const std::vector<ValuesFinding>& findings) {
-  return std::ranges::none_of(findings, [](const auto& finding) { return finding.kind == Kind::kRefused; });
+  return std::ranges::none_of(findings, [](const auto& finding) {
+    return finding.kind == Kind::kRefused || finding.kind == Kind::kBroken;
+  });
 }
 
 }  // namespace gpuop::fleet

@@ -32,6 +32,7 @@ struct ValuesFinding {
     kDuplicate,  // written twice in one map; the last one counts
     kNoEffect,   // does nothing, or not what it seems to
     kRefused,    // the chart would not install
+    kBroken,     // the chart installs, and the operator cannot carry it out
   };
   Kind kind;
   std::string path;  // "driver.version", "toolkit.env CONTAINERD_CONFIG"
@@ -47,7 +48,7 @@ std::vector<ValuesFinding> check_values(const YamlDocument& values, const Values
 // carried out.
 std::vector<ValuesFinding> check_policy_env(const Json& spec);
 
-// Whether the chart would install.
+// Whether the chart would install and the operator take it.
 bool installable(const std::vector<ValuesFinding>& findings);
 
 }  // namespace gpuop::fleet

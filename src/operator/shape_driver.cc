@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "fleet/image_reference.h"
 #include "operator/digest.h"
 #include "operator/driver_parts.h"
 #include "operator/pod.h"
@@ -34,34 +35,6 @@ Result<std::string> folder_for(const std::string& os, std::string_view debian, s
   if (is_suse(os)) return std::string(suse);
   return fail(Code::kUnsupported,
               std::string(field) + ": there is no known folder for it on operating system '" + os + "'");
-}
-
-bool is_reference_part(std::string_view text, std::string_view extra) {
-  if (text.empty()) return false;
-  return std::ranges::all_of(text, [extra](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || extra.contains(c);
-  });
-}
-
-// registry/path:tag or @digest, loosely: what no registry takes is refused.
-bool is_image_reference(std::string_view text) {
-  std::string_view name = text;
-  if (std::size_t at = name.find('@'); at != std::string_view::npos) {
-    if (!name.substr(at + 1).starts_with("sha256:") || !is_reference_part(name.substr(at + 8), ""))
-      return false;
-    name = name.substr(0, at);
-  }
-  std::size_t slash = name.rfind('/');
-  std::size_t colon = name.find(':', slash == std::string_view::npos ? 0 : slash);
-  if (colon != std::string_view::npos) {
-    std::string_view tag = name.substr(colon + 1);
-    if (tag.size() > 128 || tag.front() == '.' || tag.front() == '-' || !is_reference_part(tag, "._-"))
-      return false;
-    name = name.substr(0, colon);
-  }
-  for (const std::string& part : split(name, '/'))
-    if (!is_reference_part(part, "._-:")) return false;
-  return true;
 }
 
 Result<const std::vector<std::string>*> keys_of(const View& view, const std::string& name,
@@ -322,7 +295,7 @@ Result<std::string> os_image(const View& view, const policy::ImageSpec& spec, st
                              std::string_view variable, const std::string& suffix) {
   std::string image = TRY(resolve_image(spec, what, variable, view.facts.env));
   if (!image.contains("sha256:")) image += "-" + suffix;
-  if (!is_image_reference(image))
+  if (!fleet::is_image_reference(image))
     return fail(Code::kInvalid,
                 "resolve image of '" + std::string(what) + "': '" + image + "' is not an image reference");
   return image;

@@ -329,12 +329,18 @@ Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::ve
   if (!given || given->is_null()) return fail(Code::kInvalid, "spec: is required");
   Json stored = normalized(schema, *given);
   std::vector<Problem> problems = find_problems(schema, stored, "spec");
+  notes = find_notes(schema, *given, "spec");
   if (!problems.empty()) {
     std::string text = problems[0].text;
     if (problems.size() > 1) text += " (and " + std::to_string(problems.size() - 1) + " more)";
+    // What is missing may be there, misspelt.
+    const auto parent = [](const std::string& path) { return path.substr(0, path.rfind('.')); };
+    for (const Note& note : notes) {
+      if (note.kind == Note::Kind::kUnknownField && parent(note.path) == parent(problems[0].path))
+        text += "; " + note.text;
+    }
     return fail(Code::kInvalid, text);
   }
-  notes = find_notes(schema, *given, "spec");
   schema.store(schema, stored, spec);
   return {};
 }

@@ -132,5 +132,40 @@ TEST_F(sim_run, bad_input_is_two) {
   EXPECT_NE(processes.out.find("write `mode: hollow`"), std::string::npos) << processes.out;
 }
 
+// A policy file as its writer's slips make it: each is told with its line.
+TEST_F(sim_run, slips_in_a_policy_file_are_named_with_their_lines) {
+  const auto policy = [](const std::string& name, const std::string& more) {
+    return "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: " + name +
+           "}\nspec:\n  {operator: {}, daemonsets: {}, toolkit: {}, devicePlugin: {}, dcgm: {}, "
+           "dcgmExporter: {},\n"
+           "   nodeStatusExporter: {}, gfd: {}, " +
+           more + "}\n";
+  };
+  const auto told = [&](const std::string& text) {
+    const ExitState ended = run({fleet_, "--timeout", "1s", "--policy", file("p.yaml", text)});
+    return std::to_string(ended.code) + " " + ended.out;
+  };
+  const std::string wrong = told(policy("a", "driver: {},\n   mig: {strategy: mixd}"));
+  EXPECT_NE(wrong.find("p.yaml': line 7: load ClusterPolicy 'a': spec.mig.strategy: must be one of"),
+            std::string::npos)
+      << wrong;
+  const std::string missing = told(policy("a", "\n   drivr: {}"));
+  EXPECT_NE(
+      missing.find(
+          "spec.driver: is required (an empty block {} will do); spec.drivr: unknown field, has no effect "
+          "(did you mean 'driver'?)"),
+      std::string::npos)
+      << missing;
+  const std::string two = told(policy("a", "driver: {}") + "---\n" + policy("b", "driver: {}"));
+  EXPECT_TRUE(two.starts_with("2 ")) << two;
+  EXPECT_NE(two.find("ClusterPolicy 'b' beside ClusterPolicy 'a': only one of them would be in force"),
+            std::string::npos)
+      << two;
+  const std::string twice = told(policy("a", "driver: {},\n   psa: {}, drivre: {},\n   psa: {}"));
+  EXPECT_NE(twice.find("p.yaml:8: spec.psa: is written twice; the last one counts"), std::string::npos)
+      << twice;
+  EXPECT_NE(twice.find("p.yaml:7: spec.drivre: unknown field"), std::string::npos) << twice;
+}
+
 }  // namespace
 }  // namespace gpuop

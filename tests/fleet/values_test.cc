@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fleet/image_reference.h"
+
 namespace gpuop::fleet {
 namespace {
 
@@ -17,7 +19,7 @@ std::string findings(const std::string& yaml) {
   EXPECT_TRUE(document) << document.error().text();
   std::string out;
   for (const auto& finding : check_values(*document, rules())) {
-    static const char* const kWords[] = {"unknown", "duplicate", "no-effect", "refused"};
+    static const char* const kWords[] = {"unknown", "duplicate", "no-effect", "refused", "broken"};
     out += std::to_string(finding.line) + " " + kWords[static_cast<int>(finding.kind)] + " " + finding.path +
            ": " + finding.text + "\n";
   }
@@ -68,6 +70,7 @@ TEST(fleet_values, wrong_types_are_refused_by_path) {
   says("driver: {env: [{value: x}]}\n", "refused driver.env[0]: must have the key 'name'");
   says("mig: {strategy: mixd}\n",
        "refused mig.strategy: must be one of none, single, mixed; got mixd (did you mean 'mixed'?)");
+  says("driver: {env: [{nmae: A}]}\n", "refused driver.env[0]: must have the key 'name'; it has 'nmae'");
   says("daemonsets: {labels: {a: 1}}\n", "refused daemonsets.labels.a: must be a string");
   EXPECT_EQ(findings("driver: {enabled: null}\n"), "");
   says("driver:\ncdi: {enabled: true}\n", "1 refused driver: is empty, which takes its defaults away");
@@ -88,6 +91,41 @@ TEST(fleet_values, values_that_do_nothing_or_something_else_are_explained) {
       findings(
           "{cdi: {enabled: false}, devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: envvar}]}}\n"),
       "");
+}
+
+TEST(fleet_values, images_that_are_none_are_told_before_the_operator_finds_them) {
+  says("driver:\n  version: not a version!\n",
+       "2 broken driver.version: makes 'nvcr.io/nvidia/driver:not a version!', which is not an image "
+       "reference; the "
+       "operator refuses it\n");
+  says("toolkit: {repository: r, image: 'a b', version: c}\n", "broken toolkit.image: makes ");
+  says("toolkit: {repository: 'http://x y', image: a, version: b}\n", "broken toolkit.repository: makes ");
+  EXPECT_EQ(findings("driver: {version: 'sha256:0123abc'}\n"), "");
+  EXPECT_EQ(findings("toolkit: {repository: 'registry.local:5000/a', image: b, version: v1.2_3-x}\n"), "");
+  EXPECT_EQ(findings("toolkit: {repository: '', version: '', image: 'r/i:t'}\n"), "");
+  const auto document = parse_yaml_one("driver: {version: 'a b'}\n", "f");
+  EXPECT_FALSE(installable(check_values(*document, rules())));
+}
+
+TEST(fleet_values, what_is_an_image_reference) {
+  for (const char* good : {"a", "a/b:c", "r:5000/a/b:1.2-x_y", "a@sha256:00ff", "a:t@sha256:00ff"})
+    EXPECT_TRUE(is_image_reference(good)) << good;
+  for (const char* bad : {"", "a:", "a b", "a/b:c d", "a//b", "a@md5:00", "a@sha256:", "a:-x", "a:.x", "/a"})
+    EXPECT_FALSE(is_image_reference(bad)) << bad;
+}
+
+TEST(fleet_values, two_taints_with_one_key_are_one_taint) {
+  const std::string both =
+      "dedicatedTaint: {enabled: true}, startupTaint: {enabled: true, key: nvidia.com/gpu}";
+  says("fleet: {" + both + "}\n",
+       "1 no-effect fleet.startupTaint.key: 'nvidia.com/gpu': nothing beside the dedicated taint of the same "
+       "key");
+  EXPECT_EQ(findings("fleet: {dedicatedTaint: {enabled: true}, startupTaint: {enabled: true}}\n"), "");
+  EXPECT_EQ(findings("fleet: {startupTaint: {enabled: true, key: nvidia.com/gpu}}\n"), "");
+  const Json spec = *parse_json(
+      R"({"fleet":{"dedicatedTaint":{"enabled":true,"key":"a/b"},"startupTaint":{"enabled":true,"key":"a/b"}}})");
+  ASSERT_EQ(check_policy_env(spec).size(), 1u);
+  EXPECT_EQ(check_policy_env(spec)[0].path, "fleet.startupTaint.key");
 }
 
 TEST(fleet_values, what_would_ruin_nodes_or_cannot_work_is_refused) {

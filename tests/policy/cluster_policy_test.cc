@@ -195,6 +195,9 @@ TEST(policy, wrong_values_are_one_error_with_path_and_suggestion) {
        "spec.dcgmExporter.serviceMonitor.interval: must be a Prometheus duration such as 15s or 1m30s; got "
        "'fast'"},
       {"{gfd: null}", "spec.gfd: is required (an empty block {} will do)"},
+      {"{gfd: null, gfdd: {}}",
+       "spec.gfd: is required (an empty block {} will do); spec.gfdd: unknown field, has no effect (did you "
+       "mean 'gfd'?)"},
       {"{mig: {strategy: both}, driver: {kernelModuleType: closed}}",
        "spec.driver.kernelModuleType: must be one of auto, open, proprietary; got 'closed' (and 1 more)"},
   };

@@ -80,6 +80,7 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- $text := toString .value -}}
 {{- $applies := true -}}
 {{- if hasKey $rule "value" -}}{{- $applies = eq $text $rule.value -}}{{- end -}}
+{{- if $rule.sameAs -}}{{- $applies = and $applies (eq $text (toString (fromJson (include "gpu-operator.lookup" (dict "values" .values "key" $rule.sameAs))).value)) -}}{{- end -}}
 {{- if $rule.numeric -}}{{- $applies = and $applies (not (kindIs "string" .value)) -}}{{- end -}}
 {{- if $rule.suffix -}}{{- $applies = and $applies (hasSuffix $rule.suffix $text) -}}{{- end -}}
 {{- if $rule.relative -}}{{- $applies = and $applies (ne $text "") (not (hasPrefix "/" $text)) -}}{{- end -}}
