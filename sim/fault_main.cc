@@ -36,6 +36,14 @@ struct Arguments {
   bool help = false;
 };
 
+Result<int> gpu_index(const std::string& text) {
+  constexpr long long kMost = 1 << 16;
+  if (text == "all") return -1;
+  const auto n = parse_int(text);
+  if (n && *n >= 0 && *n <= kMost) return static_cast<int>(*n);
+  return fail(Code::kInvalid, "--gpu: must be a GPU's index (0, 1, …) or 'all'; got '" + text + "'");
+}
+
 Result<Arguments> parse(const std::vector<std::string>& given) {
   Arguments a;
   const std::vector<std::string> options = {"--node", "--state-dir",   "--gpu", "--gi",
@@ -60,7 +68,7 @@ Result<Arguments> parse(const std::vector<std::string>& given) {
     auto number = [&](long long low) -> Result<long long> {
       auto n = parse_int(value);
       if (n && *n >= low && *n <= kHighest) return *n;
-      return fail(Code::kInvalid, word + ": must be a whole number; got '" + value + "'");
+      return fail(Code::kInvalid, word + ": must be a whole number, not negative; got '" + value + "'");
     };
     if (word == "--node")
       a.node = value;
@@ -69,7 +77,7 @@ Result<Arguments> parse(const std::vector<std::string>& given) {
     else if (word == "--kernel-root")
       a.kernel_root = value;
     else if (word == "--gpu")
-      a.gpu = value == "all" ? -1 : static_cast<int>(TRY(number(0)));
+      a.gpu = TRY(gpu_index(value));
     else if (word == "--gi")
       a.gi = static_cast<std::uint32_t>(TRY(number(0)));
     else if (word == "--ci")

@@ -93,7 +93,8 @@ Result<> power_cycle(const fs::path& kernel_root) {
 Result<> remove_gpu(const fs::path& kernel_root, const fs::path& dev, int gpu) {
   const Board board = TRY(board_of(kernel_root, gpu));
   const Slot slot = slot_of(kernel_root, board);
-  if (!file_exists(slot.function)) return {};
+  if (!file_exists(slot.function))
+    return fail(Code::kConflict, "GPU " + std::to_string(gpu) + ": it is out already");
   if (module_loaded(kernel_root, "nvidia")) TRY(apply_fault(kernel_root, gpu, {.kind = Fault::Kind::kLost}));
   for (const fs::path& name :
        {dev / ("nvidia" + std::to_string(board.minor)), slot.driver, slot.group, slot.proc, slot.link}) {
@@ -105,7 +106,8 @@ Result<> remove_gpu(const fs::path& kernel_root, const fs::path& dev, int gpu) {
 Result<> insert_gpu(const fs::path& kernel_root, const fs::path& dev, int gpu) {
   const Board board = TRY(board_of(kernel_root, gpu));
   const Slot slot = slot_of(kernel_root, board);
-  if (!file_exists(slot.aside)) return {};
+  if (!file_exists(slot.aside))
+    return fail(Code::kConflict, "GPU " + std::to_string(gpu) + ": it is in its slot already");
   TRY(move_folder(slot.aside, slot.function));
   const fs::path inner = slot.function.lexically_relative(kernel_root / "sys");
   TRY(put_link(fs::path("../../..") / inner, slot.link));

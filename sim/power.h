@@ -12,9 +12,9 @@ namespace gpuop::sim {
 Result<> power_cycle(const fs::path& kernel_root);
 
 // Board `gpu` is pulled out while the node runs: every call on it answers GPU_IS_LOST (XID 79), its PCI
-// function and its device node beneath `dev` are gone. Repeatable. kInvalid: no such board.
+// function and its device node beneath `dev` are gone. kInvalid: no such board; kConflict: it is out already.
 Result<> remove_gpu(const fs::path& kernel_root, const fs::path& dev, int gpu);
-// It is back in its slot, as after a reset.
+// It is back in its slot, as after a reset. kConflict: it is there already.
 Result<> insert_gpu(const fs::path& kernel_root, const fs::path& dev, int gpu);
 
 }  // namespace gpuop::sim

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/files.h"
 #include "base/result.h"
 
 namespace gpuop {
@@ -16,7 +17,8 @@ Result<std::filesystem::path> sim_dir();
 // not.
 Result<std::filesystem::path> install_dir();
 
-// Whether a control plane can use `folder` as its --data-dir: nobody else does, and it is not damaged.
-Result<> check_data_dir(const std::string& folder);
+// Whether a control plane can use `folder` as its --data-dir: nobody else does, and it is not damaged. While
+// the lock is held, no other demo starts with it.
+Result<FileLock> check_data_dir(const std::string& folder);
 
 }  // namespace gpuop

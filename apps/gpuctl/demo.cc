@@ -37,6 +37,7 @@ namespace {
 
 constexpr const char* kImage = kOwnImage;
 constexpr const char* kNamespace = "gpu-operator";
+constexpr int kGood = 0, kFailed = 1, kBadInput = 2, kInterrupted = 130;
 
 struct Arguments {
   std::string fleet, policy, state_dir, kubeconfig, data_dir, timeout = "2m";
@@ -319,23 +320,43 @@ bool shows_the_past(const ClusterWatch& cluster, const cluster::Fleet& fleet, Ti
   return past;
 }
 
+// What the command line and its files say.
+struct Input {
+  Duration limit{};
+  SimInput sim;
+  std::string faults;
+};
+
+Result<Input> read_input(const Arguments& arguments) {
+  Input out;
+  out.limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
+  if (out.limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
+  out.sim = TRY(read_sim_input(arguments.fleet, arguments.policy, arguments.our_images, "gpuctl demo"));
+  if (out.sim.fleet.any_hollow()) {
+    return fail(Code::kUnsupported,
+                "the fleet has hollow nodes, and a demo's nodes have processes; use gpuctl sim run");
+  }
+  out.faults = TRY(read_faults(arguments, out.sim));
+  return out;
+}
+
 Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted) {
-  const Duration limit = TRY_IN(parse_go_duration(arguments.timeout), "--timeout");
-  if (limit <= Duration::zero()) return fail(Code::kInvalid, "--timeout: must be longer than 0s");
   if (::geteuid() != 0) {
     return fail(Code::kPermission,
                 "a simulated node needs namespaces and mounts of its own: run this as root");
   }
-  SimInput input =
-      TRY(read_sim_input(arguments.fleet, arguments.policy, arguments.our_images, "gpuctl demo"));
-  if (input.fleet.any_hollow()) {
-    return fail(Code::kUnsupported,
-                "the fleet has hollow nodes, and a demo's nodes have processes; use gpuctl sim run");
+  auto given = read_input(arguments);
+  if (!given) {
+    std::fprintf(stderr, "gpuctl demo: %s\n", given.error().text().c_str());
+    return kBadInput;
   }
+  const Duration limit = given->limit;
+  const SimInput& input = given->sim;
   for (const auto& change : input.changed)
     std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
-  if (!arguments.data_dir.empty()) TRY(check_data_dir(arguments.data_dir));
-  std::string faults = TRY(read_faults(arguments, input));
+  // Held to the end, so that of two demos that start at once the second is refused before it starts anything.
+  std::optional<FileLock> data_lock;
+  if (!arguments.data_dir.empty()) data_lock = TRY(check_data_dir(arguments.data_dir));
   std::optional<TempDir> scratch;
   fs::path state = arguments.state_dir;
   if (state.empty()) {
@@ -366,7 +387,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   options.kubeconfig = arguments.kubeconfig;
   options.keep = arguments.keep;
   options.data_dir = arguments.data_dir;
-  options.faults = std::move(faults);
+  options.faults = std::move(given->faults);
   cluster::FleetStatus status;
   bool ended = false;
   auto fleet_process = TRY(cluster::FleetProcess::start(
@@ -376,7 +397,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   };
   const bool started = loop.run_until(up, limit);
   for (const auto& note : status.notes) progress.line(note);
-  if (interrupted) return 130;
+  if (interrupted) return kInterrupted;
   if (!started || ended || status.phase == cluster::FleetStatus::Phase::kFailed) {
     return fail(
         Code::kUnavailable,
@@ -410,20 +431,20 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
     return ready == with_gpus.size() && chain.policy_state == "ready";
   };
   loop.run_until([&] { return interrupted || ended || hopeless.certain() || all_ready(); }, limit);
-  if (interrupted) return 130;
-  int code = 0;
+  if (interrupted) return kInterrupted;
+  int code = kGood;
   if (!all_ready()) {
     tell_broken(loop, *client, cluster,
                 hopeless.certain() ? "will not get ready: " + hopeless.why()
                                    : "not ready after " + format_go_duration(limit));
-    code = 1;
+    code = kFailed;
   } else {
     const bool good = TRY(run_pods(loop, *client, cluster, kept, 30s, interrupted));
     std::printf("\n%s", fleet::render(cluster.chain()).c_str());
     progress.summary();
     if (!good) {
       std::fprintf(stderr, "gpuctl demo: a pod did not come to what it should (above)\n");
-      code = 1;
+      code = kFailed;
     }
   }
   if (arguments.keep) {
@@ -445,7 +466,13 @@ int demo_main(int argc, char** argv) {
   CLI::App app(
       "Run a simulated fleet on this machine and bring it from bare nodes to schedulable GPUs. Every "
       "process, "
-      "socket and file is real; only the hardware is not.");
+      "socket and file is real; only the hardware is not.\n"
+      "Exit codes: 0 every GPU node got ready, the policy too, and the pods came to what they should "
+      "(--stop: the "
+      "fleet has ended); 1 they did not within --timeout or it was hopeless, and the first broken link is "
+      "named, or "
+      "the fleet could not be started (--stop: none runs there); 2 a flag or a file is wrong; 130 "
+      "interrupted.");
   app.add_option("--fleet", arguments.fleet,
                  "fleet file (default: 8 x A100, 8 x H200, 2 x L4 shared, one node without GPU)")
       ->check(CLI::ExistingFile);
@@ -475,10 +502,10 @@ int demo_main(int argc, char** argv) {
     const fs::path state = arguments.state_dir.empty() ? default_state_dir() : fs::path(arguments.state_dir);
     if (const auto stopped = cluster::stop_fleet(state); !stopped) {
       std::fprintf(stderr, "gpuctl demo: %s\n", stopped.error().text().c_str());
-      return 1;
+      return kFailed;
     }
     std::printf("the fleet in '%s' has ended\n", state.c_str());
-    return 0;
+    return kGood;
   }
   Loop loop;
   bool interrupted = false;
@@ -491,11 +518,11 @@ int demo_main(int argc, char** argv) {
   if (!result) loop.run_for(Duration::zero());
   if (interrupted) {
     std::fputs("gpuctl demo: interrupted\n", stderr);
-    return 130;
+    return kInterrupted;
   }
   if (!result) {
     std::fprintf(stderr, "gpuctl demo: %s\n", result.error().text().c_str());
-    return 1;
+    return kFailed;
   }
   return *result;
 }

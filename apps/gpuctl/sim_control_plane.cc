@@ -127,12 +127,18 @@ Result<> serve(const Arguments& arguments) {
 
 }  // namespace
 
-Result<> check_data_dir(const std::string& folder) {
+Result<FileLock> check_data_dir(const std::string& folder) {
+  const std::string doing = "open data folder '" + folder + "'";
+  TRY_IN(make_dirs(folder, 0700), doing);
+  Result<FileLock> lock = FileLock::acquire(fs::path(folder) / "demo-lock");
+  if (!lock && lock.error().code() == Code::kBusy)
+    return fail(Code::kBusy, doing + ": another demo has started with it; end it, or name another folder");
+  if (!lock) return fail(std::move(lock).error().in(doing));
   auto loop = Loop::make_virtual(Time{});
   ApiServerOptions options;
   options.files = TRY(open_data_folder(folder));
   TRY(ApiServer::open(*loop, std::move(options)));
-  return {};
+  return lock;
 }
 
 int sim_control_plane_main(int argc, char** argv) {

@@ -1,6 +1,8 @@
 #include "base/yaml_place.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "base/text.h"
 
@@ -63,7 +65,9 @@ Result<double> YamlPlace::fraction(std::string_view key, double fallback, double
   if (!value.is_int64() && !value.is_double()) return wrong(key, "must be a number");
   const double got = value.is_int64() ? static_cast<double>(value.get_int64()) : value.get_double();
   if (!(got >= low && got <= high)) {
-    return wrong(key, "must be from " + std::to_string(low) + " to " + std::to_string(high));
+    std::array<char, 96> text{};
+    std::snprintf(text.data(), text.size(), "must be from %g to %g; got %g", low, high, got);
+    return wrong(key, text.data());
   }
   return got;
 }
@@ -78,6 +82,8 @@ Result<std::string> YamlPlace::choice(std::string_view key, std::string fallback
 
 Result<Duration> YamlPlace::span(std::string_view key, Duration fallback) const {
   if (!has(key)) return fallback;
+  // 5 without a unit is a number to YAML, and would be none in quotes either.
+  if (at(key).is_number()) return wrong(key, "must be a span such as 1m30s; got " + to_text(at(key)));
   const std::string given = TRY(text(key, ""));
   const auto span = parse_go_duration(given);
   if (!span || *span < Duration::zero())

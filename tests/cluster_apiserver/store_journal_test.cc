@@ -229,10 +229,29 @@ TEST(store, damage_is_told_from_a_torn_end) {
   bad[end - 3] = 'X';
   EXPECT_EQ(with(bad), one_less);
   EXPECT_EQ(with(good.substr(0, end - 20)), one_less);
+  // A log has a whole header from its first moment under its name: a shorter one is damaged, not new.
+  for (const std::size_t size : {0, 1, 47}) {
+    const std::string said = with(good.substr(0, size));
+    EXPECT_TRUE(said.starts_with("open store: '/data/log-00000001': at byte 0: its header is damaged"))
+        << said;
+  }
   // A newer format is named as one.
   bad = good;
   bad[8] = 9;
   EXPECT_NE(with(bad).find("header is damaged"), std::string::npos) << "a checksum covers the format";
+}
+
+TEST(store, a_log_that_a_crash_left_without_its_name_is_removed) {
+  auto files = std::make_shared<CrashFiles>();
+  auto torn = files->create("log.tmp");
+  ASSERT_TRUE(torn && (*torn)->write(0, "gpuopLOG"));
+  auto loop = Loop::make_virtual(start_time());
+  ApiServerOptions options;
+  options.seed = 7;
+  options.files = files;
+  auto server = ApiServer::open(*loop, options);
+  ASSERT_TRUE(server) << server.error().text();
+  EXPECT_EQ(*files->list(), std::vector<std::string>{"log-00000001"});
 }
 
 TEST(store, a_missing_file_is_named) {

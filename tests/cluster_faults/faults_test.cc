@@ -72,6 +72,8 @@ TEST(cluster_faults, what_is_wrong_is_named_with_its_line) {
       {"faults:\n  - {api: error, for: 0s}\n", "for: must be longer than 0s"},
       {"faults:\n  - {api: delay, delay: 0s}\n", "delay: must be longer than 0s"},
       {"faults:\n  - {api: error, probability: 0}\n", "must be more than 0"},
+      {"faults:\n  - {api: error, probability: 2}\n", "must be from 0 to 1; got 2"},
+      {"faults:\n  - {api: error, for: 5}\n", "for: must be a span such as 1m30s; got 5"},
       {"faults:\n  - {event: kernel-upgrade, node: a, kernel: a/b}\n", "must be a kernel release"},
   };
   for (const auto& [text, part] : cases) {
@@ -133,6 +135,8 @@ TEST(cluster_faults, selectors_that_no_name_fits_are_refused_with_the_nearest) {
        "faults[1].container: no pod has a container 'gpu-operatr'; there are driver-validation, "
        "gpu-operator, "
        "nvidia-device-plugin (did you mean 'gpu-operator'?)"},
+      {"{event: container-crash, node: cpu, container: nvidia-device-plugin-ctr}",
+       "(did you mean 'nvidia-device-plugin'?)"},
       {"{event: container-crash, node: cpu, container: nvidea-*}",
        "no pod has a container that fits 'nvidea-*'"},
   };
@@ -316,8 +320,10 @@ faults:
   - {api: error, at: 5m, name: later}
   - {api: error, nth: 9, where: {verb: delete}}
   - {api: stale-list, behind: 1m, for: 10s}
+  - {api: error, status: 503, where: {verb: get}, nth: 1, name: behind the first}
 )");
   EXPECT_EQ(t.ask("GET", kPod), 500);
+  EXPECT_EQ(t.ask("GET", "/api/v1/namespaces/n/configmaps/q"), 503);
   EXPECT_EQ(t.ask("GET", kPod), 200);
   EXPECT_EQ(t.ask("DELETE", kPod), 200);
   t.loop->run_for(1min);
@@ -333,6 +339,16 @@ faults:
       "f.yaml:6: fault 'later': did not come: it begins at 5m0s, and the run ended at 1m0s\n"
       "f.yaml:7: fault 'fault 5': struck nothing: 1 request fitted, and nth is 9\n"
       "f.yaml:8: fault 'fault 6': struck nothing: no list with resourceVersion=0 fitted it in its 10s\n");
+}
+
+TEST(cluster_faults, a_fault_that_an_earlier_one_leaves_nothing_to_is_told_so) {
+  Fixture t("faults:\n  - {api: error, where: {verb: get}}\n  - {api: throttle, where: {verb: get}}\n");
+  EXPECT_EQ(t.ask("GET", kPod), 500);
+  const auto idle = idle_faults(t.plan, t.injector.records(), t.loop->elapsed());
+  ASSERT_EQ(idle.size(), 1u);
+  EXPECT_EQ(idle[0].text,
+            "f.yaml:3: fault 'fault 2': struck nothing: an earlier fault of the file took every request that "
+            "fitted");
 }
 
 TEST(cluster_faults, chances_replay) {

@@ -84,6 +84,35 @@ spec:
   EXPECT_FALSE(fs::exists(token));
 }
 
+TEST(cluster_kubelet, a_deleted_node_stays_away_until_the_kubelet_is_started_anew) {
+  Cluster c;
+  const auto remove = [&](const kube::Resource& type, const std::string& ns) {
+    auto gone = kube::await(*c.loop,
+                            [&](auto done) { return c.client->remove(type, ns, "n1", {}, std::move(done)); });
+    ASSERT_TRUE(gone) << gone.error().message;
+  };
+  remove(kube::kNodes, "");
+  remove(kube::kLeases, "kube-node-lease");
+  c.pass(10min);
+  EXPECT_TRUE(c.get(kube::kNodes, "n1", "").is_null());
+  EXPECT_TRUE(c.get(kube::kLeases, "n1", "kube-node-lease").is_null());
+  // What it was, it is again when somebody makes it, with a Lease of the new one.
+  c.create(kube::kNodes, "{apiVersion: v1, kind: Node, metadata: {name: n1}}", "");
+  c.pass(15s);
+  const Json made = c.get(kube::kNodes, "n1", "");
+  ASSERT_NE(kube::condition(made, "Ready"), nullptr) << to_pretty_text(made);
+  EXPECT_EQ(get_string(*kube::condition(made, "Ready"), {"status"}), "True");
+  const Json lease = c.get(kube::kLeases, "n1", "kube-node-lease");
+  ASSERT_FALSE(lease.is_null());
+  EXPECT_EQ(get_string(get_array(lease, {"metadata", "ownerReferences"}).at(0), {"uid"}), kube::uid_of(made));
+  remove(kube::kNodes, "");
+  c.pass(1s);
+  c.kubelet = Kubelet::create(*c.loop, *c.client, c.runtime, c.options).value();
+  c.kubelet->start();
+  c.pass(1s);
+  EXPECT_EQ(get_string(*kube::condition(c.get(kube::kNodes, "n1", ""), "Ready"), {"status"}), "True");
+}
+
 TEST(cluster_kubelet, watches_that_are_cut_lose_nothing) {
   Cluster c;
   c.server.cut_watches();

@@ -30,16 +30,13 @@ TEST(cluster_kubelet, registers_the_node_and_renews_its_lease) {
   EXPECT_EQ(std::ranges::count(n.api->writes, "PATCH /api/v1/nodes/n1/status"), writes + 1);
 }
 
-TEST(cluster_kubelet, other_peoples_labels_and_a_deleted_node) {
+TEST(cluster_kubelet, other_peoples_labels_stay) {
   Node n;
   n.api->put("/api/v1/nodes/n1", yaml("{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {a: b}}}"));
   n.start();
   EXPECT_EQ(get_string(n.node(), {"metadata", "labels", "a"}), "b");
   EXPECT_EQ(get_string(n.node(), {"metadata", "labels", "kubernetes.io/os"}), "linux");
   EXPECT_FALSE(get_string(n.node(), {"status", "capacity", "cpu"}).empty());
-  n.api->erase("/api/v1/nodes/n1");
-  n.pass(1s);
-  EXPECT_TRUE(n.api->has("/api/v1/nodes/n1"));
 }
 
 TEST(cluster_kubelet, a_condition_set_by_others_is_put_right_at_once) {

@@ -43,6 +43,38 @@ class demo_data : public testing::Test {  // NOLINT(readability-identifier-namin
   TempDir dir_;
 };
 
+// Two demos with these words at the same instant: what each came to, the good one first.
+struct Two {
+  std::string codes, loser;
+};
+Two two_at_once(const fs::path& dir, const std::vector<std::string>& arguments) {
+  std::string words = std::string(kGpuctl) + " demo";
+  for (const std::string& word : arguments) words += " '" + word + "'";
+  const std::string a = (dir / "a").string(), b = (dir / "b").string();
+  const ExitState both = run(
+      {"/bin/sh", "-c",
+       words + " >" + a + " 2>&1 & one=$!; " + words + " >" + b + " 2>&1; two=$?; wait $one; echo $? $two"},
+      2min);
+  const std::string codes(trim(both.out));
+  return {codes, read_file(codes == "0 1" ? b : a).value_or("")};
+}
+
+TEST_F(demo_data, of_two_that_start_at_once_the_second_is_refused_in_one_line) {
+  const Two data = two_at_once(dir_.path(), arguments("new"));
+  EXPECT_TRUE(data.codes == "0 1" || data.codes == "1 0") << data.codes << data.loser;
+  EXPECT_EQ(data.loser, "gpuctl demo: open data folder '" + (dir_.path() / "new").string() +
+                            "': another demo has started with it; end it, or name another folder\n");
+  const fs::path state = dir_.path() / "state";
+  const Two fleet = two_at_once(
+      dir_.path(), {"--fleet", (dir_.path() / "fleet.yaml").string(), "--state-dir", state.string()});
+  EXPECT_TRUE(fleet.codes == "0 1" || fleet.codes == "1 0") << fleet.codes << fleet.loser;
+  const std::string begin = "gpuctl demo: start a fleet: '" + state.string() + "': ";
+  EXPECT_TRUE(fleet.loser == begin + "another fleet is being started there\n" ||
+              fleet.loser == begin + "a fleet runs there already\n")
+      << fleet.loser;
+  EXPECT_FALSE(file_exists(state));
+}
+
 TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
   std::string before;
   {

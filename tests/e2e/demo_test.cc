@@ -121,7 +121,7 @@ TEST(demo, bad_input_is_one_clear_error_before_anything_starts) {
     return run({kGpuctl, "demo", flag, (dir.path() / "f.yaml").string()}, 20s);
   };
   auto result = demo("--fleet", "nodes:\n  - name: a\n    gpus: {modle: H200, count: 1}\n");
-  EXPECT_NE(result.code, 0);
+  EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(contains(result.err, "line 3") && contains(result.err, "modle") &&
               contains(result.err, "'model'"))
       << result.err;
@@ -131,7 +131,7 @@ TEST(demo, bad_input_is_one_clear_error_before_anything_starts) {
                 "  driver: {}\n  toolkit: {}\n  devicePlugin: {}\n  dcgmExporter: {}\n  dcgm: {}\n  "
                 "nodeStatusExporter: {}\n  gfd: {}\n"
                 "  mig: {strategy: mixd}\n");
-  EXPECT_NE(result.code, 0);
+  EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(contains(result.err, "spec.mig.strategy") && contains(result.err, "'mixed'")) << result.err;
   result = run({kGpuctl, "demo", "--flet", "x"}, 20s);
   EXPECT_EQ(result.code, 2);

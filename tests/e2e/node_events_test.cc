@@ -22,6 +22,12 @@ class node_events : public DemoFleet {
     const auto sent = cluster::send_node_event(loop_, state_, "gpu", *event);
     ASSERT_TRUE(sent) << join(words, " ") << ": " << sent.error().text() << logs();
   }
+  std::string refusal(const std::vector<std::string>& words) {
+    const auto event = cluster::parse_node_event(words);
+    if (!event) return event.error().text();
+    const auto sent = cluster::send_node_event(loop_, state_, "gpu", *event);
+    return sent ? std::string() : sent.error().text();
+  }
   const Json& node() const {
     static const Json kNone;
     const auto found = nodes_->get("gpu");
@@ -123,9 +129,26 @@ TEST_F(node_events, a_gpu_that_is_pulled_out_is_not_offered) {
   happens({"remove-gpu", "1"});
   EXPECT_TRUE(wait([&] { return allocatable() == 1; }, 20s)) << logs();
   EXPECT_EQ(get_string(node(), {"status", "capacity", "nvidia.com/gpu"}), "2");
+  EXPECT_EQ(refusal({"remove-gpu", "1"}), "node 'gpu': GPU 1: it is out already");
+  EXPECT_EQ(refusal({"insert-gpu", "0"}), "node 'gpu': GPU 0: it is in its slot already");
   happens({"insert-gpu", "1"});
   boots({"reboot"});
   EXPECT_EQ(allocatable(), 2);
+}
+
+TEST_F(node_events, a_deleted_node_is_back_when_its_kubelet_is_started_anew) {
+  start();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::string was(kube::uid_of(node()));
+  const auto gone = kube::await(
+      loop_, [&](const auto& done) { return client_->remove(kube::kNodes, "", "gpu", {}, done); });
+  ASSERT_TRUE(gone) << gone.error().message;
+  EXPECT_TRUE(wait([&] { return !nodes_->get("gpu"); }, 5s));
+  loop_.run_for(4s);
+  EXPECT_FALSE(nodes_->get("gpu")) << "a kubelet registers once";
+  happens({"kubelet-restart"});
+  comes_back("delete node, kubelet-restart",
+             [&] { return nodes_->get("gpu") && kube::uid_of(node()) != was; });
 }
 
 TEST_F(node_events, a_full_run_and_a_dead_registry_are_said_plainly) {

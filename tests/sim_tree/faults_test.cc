@@ -113,6 +113,11 @@ TEST(sim_tree, fault_command_line) {
     for (auto& w : words) argv.push_back(w.data());
     return sim_fault_main(static_cast<int>(argv.size()), argv.data());
   };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({"--kernel-root", tree, "--gpu", "-1", "lost"}), 2);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "--gpu: must be a GPU's index (0, 1, …) or 'all'; got '-1'"),
+            std::string::npos);
   EXPECT_EQ(run({"--kernel-root", tree, "--gpu", "0", "xid", "31"}), 0);
   EXPECT_EQ(live(root).last_xid, 31u);
   EXPECT_EQ(run({"--kernel-root", tree, "--gpu=all", "heat", "40"}), 0);

@@ -18,6 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 constexpr std::string_view kLogMagic = "gpuopLOG";
+constexpr const char* kNewLog = "log.tmp";  // until its header is on the disk
 constexpr std::string_view kSnapshotMagic = "gpuopSNP";
 constexpr std::uint32_t kFormat = 1;
 constexpr std::size_t kFileHeader = 48;
@@ -271,7 +272,7 @@ Result<> Journal::load(const Replay& replay) {
   for (const std::string& name : names) {
     if (auto log = number_of(name, "log-")) logs[*log] = name;
     if (auto snapshot = number_of(name, "snapshot-")) snapshots[*snapshot] = name;
-    if (name == "snapshot.tmp") TRY(files.remove(name));
+    if (name == "snapshot.tmp" || name == kNewLog) TRY(files.remove(name));
   }
   std::uint64_t first = 1;
   if (!snapshots.empty()) {
@@ -301,7 +302,7 @@ Result<> Journal::load(const Replay& replay) {
 Result<bool> Journal::unused_log(const std::string& name) {
   std::unique_ptr<StoreFile> file = TRY(options_.files->open(name));
   std::uint64_t size = TRY(file->size());
-  if (size <= kFileHeader) return true;
+  if (size < kFileHeader) return false;
   // Frames begin right after the header.
   return all_zero(TRY(file->read(kFileHeader, size - kFileHeader)));
 }
@@ -341,18 +342,11 @@ Result<> Journal::read_log(std::uint64_t index, bool last, const Replay& replay)
   std::string name = numbered("log-", index), path = options_.files->path(name);
   std::unique_ptr<StoreFile> file = TRY(options_.files->open(name));
   Reader reader(*file, path);
-  Result<FileHeader> header = reader.header(kLogMagic, index);
-  if (!header) {
-    // Frames come after a header that is on the disk: a file without any was just being made.
-    if (!last || header.error().code() != Code::kInvalid || reader.size() > kFileHeader)
-      return fail(header.error());
-    file.reset();
-    TRY(options_.files->remove(name));
-    return {};
-  }
-  if (header->first_frame != next_frame_)
+  // A log gets its name when its header is on the disk: one without a whole header is damaged.
+  const FileHeader header = TRY(reader.header(kLogMagic, index));
+  if (header.first_frame != next_frame_)
     return damaged(path, 32,
-                   "it begins with frame " + std::to_string(header->first_frame) +
+                   "it begins with frame " + std::to_string(header.first_frame) +
                        "; the log before ended with " + std::to_string(next_frame_ - 1));
   index_ = index;
   while (std::optional<std::string_view> frame = TRY(reader.next())) {
@@ -379,7 +373,7 @@ Result<> Journal::read_log(std::uint64_t index, bool last, const Replay& replay)
     return {};
   }
   log_ = std::move(file);
-  salt_ = header->salt;
+  salt_ = header.salt;
   end_ = reader.at();
   allocated_ = reader.size();
   if (TRY(reader.only_zeros_left()) && allocated_ >= end_) return {};
@@ -391,15 +385,20 @@ Result<> Journal::read_log(std::uint64_t index, bool last, const Replay& replay)
 Result<> Journal::start_log(std::uint64_t index) {
   FileLayer& files = *options_.files;
   std::string name = numbered("log-", index);
-  (void)files.remove(name);
-  std::unique_ptr<StoreFile> file = TRY(files.create(name));
+  (void)files.remove(kNewLog);
   std::uint64_t salt = next_salt();
+  std::unique_ptr<StoreFile> file;
   auto ready = [&]() -> Result<> {
+    file = TRY(files.create(kNewLog));
     TRY(file->write(0, header_text(kLogMagic, {salt, index, next_frame_})));
     TRY(file->sync());
-    return files.sync_dir();
+    TRY(files.rename(kNewLog, name));
+    TRY(files.sync_dir());
+    file = TRY(files.open(name));
+    return {};
   }();
   if (!ready) {
+    (void)files.remove(kNewLog);
     (void)files.remove(name);
     return ready;
   }

@@ -4,10 +4,12 @@
 //   counts snapshot-0000000N  header, then frames with every object as it was when log N began, then an end
 //   record
 //
-// At the start the newest snapshot is read and every log from its number on. What a crash leaves of the last
-// commit is cut off. Anything else that does not fit was damaged after it was written, and is refused with
-// the file, the place in it, and what is wrong there: frames are numbered through all logs, and frame N + 1
-// is only written when frame N is on the disk, so a damaged frame that has a successor cannot be a torn one.
+// Either gets its name only when its header (a snapshot: all of it) is on the disk; until then it is log.tmp
+// or snapshot.tmp, which the next start removes. At the start the newest snapshot is read and every log from
+// its number on. What a crash leaves of the last commit is cut off. Anything else that does not fit was
+// damaged after it was written, and is refused with the file, the place in it, and what is wrong there:
+// frames are numbered through all logs, and frame N + 1 is only written when frame N is on the disk, so a
+// damaged frame that has a successor cannot be a torn one.
 //
 // Numbers are little-endian. File header (48 bytes): magic, u32 format, u32 0, u64 salt, u64 N, u64 number of
 // the first frame, u32 0, u32 CRC-32C of what is before. Frame header (32 bytes): the file's salt, u64

@@ -213,8 +213,8 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
     Fault fault;
     std::size_t index = 0;  // in the plan
     int seen = 0, struck = 0;
-    std::string but{};  // see FaultRecord
-    std::set<std::string> values{};
+    std::uint64_t taken = 0;  // see FaultRecord
+    std::map<std::string, std::set<std::string>> misses{};
   };
   struct OpenWatch {
     ApiRequest request;
@@ -255,10 +255,21 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
     return static_cast<double>(random() >> 11) * 0x1.0p-53 < probability;
   }
 
+  bool is_on(const Fault& fault) const {
+    return now() >= fault.at && (!fault.span || now() < fault.at + *fault.span);
+  }
+  // Those behind one that refused a request do not see it.
+  void note_taken(std::size_t by, const ApiRequest& request) {
+    for (std::size_t i = by + 1; i < faults.size(); ++i) {
+      if (faults[i].seen == 0 && is_on(faults[i].fault) && matches(faults[i].fault.where, request))
+        ++faults[i].taken;
+    }
+  }
+
   // Whether the fault strikes this request; counts it.
   bool strikes(Active& active, const ApiRequest& request) {
     const Fault& fault = active.fault;
-    if (now() < fault.at || (fault.span && now() >= fault.at + *fault.span)) return false;
+    if (!is_on(fault)) return false;
     if (*fault.api == ApiFault::kCutWatch && !fault.span) return false;  // only those that were open
     if (fault.times > 0 && active.struck >= fault.times) return false;
     if (request.resource.empty()) return false;
@@ -278,13 +289,8 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
     constexpr std::size_t kMost = 200;
     const auto miss = only_miss(active.fault.where, request);
     if (!miss || miss->second.empty()) return;
-    if (active.but != miss->first) {
-      // The narrower key tells more: a name that is wrong rather than a verb that was others'.
-      if (!active.but.empty() && active.but != "verb") return;
-      active.values.clear();
-      active.but = miss->first;
-    }
-    if (active.values.size() < kMost) active.values.insert(miss->second);
+    std::set<std::string>& values = active.misses[miss->first];
+    if (values.size() < kMost) values.insert(miss->second);
   }
 
   void cut(Active& active) {
@@ -369,6 +375,7 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
           break;
         default:
           log_fault(fault, what);
+          note_taken(static_cast<std::size_t>(&active - faults.data()), named);
           return out->send(refusal(fault));
       }
       log_fault(fault, what);
@@ -456,7 +463,7 @@ std::vector<FaultRecord> FaultInjector::records() const {
   std::vector<FaultRecord> out(impl_->count);
   for (const auto& active : impl_->faults) {
     out[active.index] = {static_cast<std::uint64_t>(active.seen), static_cast<std::uint64_t>(active.struck),
-                         active.but, active.values};
+                         active.taken, active.misses};
   }
   return out;
 }

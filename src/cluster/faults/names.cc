@@ -19,6 +19,30 @@ std::string shown(const std::vector<std::string>& names) {
   return names.size() <= kMost ? join(names, ", ") : std::to_string(names.size()) + " names";
 }
 
+// " (did you mean 'x'?)": the nearest spelling, else the name that begins alike for longest, to the end of a
+// word.
+std::string near_hint(const std::string& word, const std::vector<std::string>& names) {
+  std::string spelt = did_you_mean(word, names);
+  if (!spelt.empty() || has_star(word)) return spelt;
+  constexpr std::size_t kLeast = 4;
+  std::string best;
+  std::size_t most = kLeast;
+  for (const std::string& name : names) {
+    std::size_t same = 0, whole = 0;
+    while (same < word.size() && same < name.size() && word[same] == name[same]) {
+      ++same;
+      const bool ends =
+          (same == word.size() || word[same] == '-') && (same == name.size() || name[same] == '-');
+      if (ends) whole = same;
+    }
+    // "nvidia" alone says nothing.
+    if (whole <= most || word.substr(0, whole) == "nvidia") continue;
+    most = whole;
+    best = name;
+  }
+  return best.empty() ? std::string() : " (did you mean '" + best + "'?)";
+}
+
 // Plurals, with the subresources of that one which the pattern names.
 std::vector<std::string> near_names(const std::vector<Resource>& resources, std::string_view pattern) {
   std::vector<std::string> out;
@@ -130,7 +154,7 @@ Result<> check_event(const FaultPlan& plan, std::size_t index, const FaultNames&
   return plan.wrong(index, "container",
                     "no pod has a container " + std::string(has_star(fault.container) ? "that fits '" : "'") +
                         fault.container + "'; there are " + shown(names.containers) +
-                        did_you_mean(fault.container, names.containers));
+                        near_hint(fault.container, names.containers));
 }
 
 Result<> check_request_node(const FaultPlan& plan, std::size_t index, const FaultNames& names) {
@@ -176,14 +200,22 @@ std::string why_idle_request(const Fault& fault, const FaultRecord& record) {
       return "struck nothing: " + fitted + " fitted, and nth is " + std::to_string(fault.nth);
     return "struck nothing: " + fitted + " fitted, none by chance";
   }
+  if (record.taken > 0) return "struck nothing: an earlier fault of the file took every request that fitted";
   std::string out = "struck nothing: " + request_words(fault) + " fitted it";
   if (fault.span) out += " in its " + format_go_duration(*fault.span);
-  // Those of a fault that is for some verbs only are not the file's.
-  const std::string kind = request_words(fault);
-  if (record.but.empty() || (record.but == "verb" && kind != "no request")) return out;
-  const std::string got = selector(fault.where, record.but);
-  const std::vector<std::string> values(record.values.begin(), record.values.end());
-  return out + "; some would but for where." + record.but + " '" + got + "'" + did_you_mean(got, values);
+  std::string but;
+  for (const std::string key : {"name", "component", "namespace", "node", "resource", "verb"}) {
+    const auto found = record.misses.find(key);
+    // Verbs that a fault is for by itself are not the file's.
+    if (found == record.misses.end() || (key == "verb" && request_words(fault) != "no request")) continue;
+    const std::string got = selector(fault.where, key);
+    const std::string near =
+        near_hint(got, std::vector<std::string>(found->second.begin(), found->second.end()));
+    if (!but.empty() && near.empty()) continue;
+    but = "; some would but for where." + key + " '" + got + "'" + near;
+    if (!near.empty()) break;
+  }
+  return out + but;
 }
 
 std::string why_idle_event(const Fault& fault, const FaultRecord& record) {
@@ -191,7 +223,10 @@ std::string why_idle_event(const Fault& fault, const FaultRecord& record) {
     case NodeFault::kPluginCrash:
       return "struck nothing: no device plugin ran there then";
     case NodeFault::kContainerCrash: {
-      const std::vector<std::string> values(record.values.begin(), record.values.end());
+      const auto ran = record.misses.find("container");
+      const std::vector<std::string> values =
+          ran == record.misses.end() ? std::vector<std::string>()
+                                     : std::vector<std::string>(ran->second.begin(), ran->second.end());
       return "struck nothing: no container '" + fault.container + "' ran there then" +
              (values.empty() ? std::string() : "; those that did: " + shown(values));
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,9 +39,10 @@ Result<> check_faults(const FaultPlan& plan, const FaultNames& names);
 struct FaultRecord {
   std::uint64_t fitted = 0;  // requests, nodes or pulls that it was for while it was on
   std::uint64_t struck = 0;
-  // Where nothing fitted: the one key that kept requests from it, and values that these had.
-  std::string but;
-  std::set<std::string> values;
+  // Where nothing fitted: requests that an earlier fault had refused, and of those that one key alone kept
+  // from it (of a container crash: of what ran instead), the values that they had there, by that key.
+  std::uint64_t taken = 0;
+  std::map<std::string, std::set<std::string>> misses;
 };
 
 struct IdleFault {

@@ -89,6 +89,29 @@ void end_supervisor(pid_t pid) {
 // Logs, the nodes' own files and the volumes of their pods.
 constexpr std::uint64_t kNeededMib = 64;
 
+// The folder is removed at the end: it must hold nothing but what a fleet put there.
+Result<> only_a_fleets(const fs::path& state_dir) {
+  static const std::set<std::string> kBegun{"lock", "log", "nodes"};  // by one that has got no further yet
+  const auto there = list_dir(state_dir);
+  if (!there || file_exists(state_dir / "fleet.json")) return {};
+  for (const std::string& name : *there) {
+    if (kBegun.contains(name)) continue;
+    return fail(Code::kExists, "start a fleet: '" + state_dir.string() +
+                                   "': holds files that are not a fleet's; name a new or an empty folder");
+  }
+  return {};
+}
+
+// Of two that start at once, one.
+Result<FileLock> start_lock(const fs::path& state_dir) {
+  TRY(only_a_fleets(state_dir));
+  TRY(make_dirs(state_dir));
+  Result<FileLock> lock = FileLock::acquire(state_dir / "lock");
+  if (lock || lock.error().code() != Code::kBusy) return lock;
+  return fail(Code::kBusy,
+              "start a fleet: '" + state_dir.string() + "': another fleet is being started there");
+}
+
 void remove_state(const fs::path& dir) {
   std::error_code ignored;
   fs::remove_all(dir, ignored);
@@ -135,12 +158,12 @@ Result<std::unique_ptr<FleetProcess>> FleetProcess::start(Loop& loop, FleetOptio
   options.state_dir = fs::absolute(options.state_dir);
   options.install_tree = fs::absolute(options.install_tree);
   if (!options.data_dir.empty()) options.data_dir = fs::absolute(options.data_dir);
-  // The folder is removed at the end: it must hold nothing but what a fleet put there.
-  if (auto there = list_dir(options.state_dir);
-      there && !there->empty() && !file_exists(options.state_dir / "fleet.json")) {
-    return fail(Code::kExists, "start a fleet: '" + options.state_dir.string() +
-                                   "': holds files that are not a fleet's; name a new or an empty folder");
+  const FileLock lock = TRY(start_lock(options.state_dir));
+  if (read_supervisor(options.state_dir).alive()) {
+    return fail(Code::kBusy,
+                "start a fleet: '" + options.state_dir.string() + "': a fleet runs there already");
   }
+  TRY(only_a_fleets(options.state_dir));
   TRY(make_dirs(options.state_dir / "log"));
   TRY(make_dirs(options.state_dir / "nodes"));
   struct statvfs room{};
@@ -151,10 +174,6 @@ Result<std::unique_ptr<FleetProcess>> FleetProcess::start(Loop& loop, FleetOptio
                   "start a fleet: '" + options.state_dir.string() + "': " + std::to_string(free_mib) +
                       " MiB are free on its file system, " + std::to_string(kNeededMib) + " are needed");
     }
-  }
-  if (read_supervisor(options.state_dir).alive()) {
-    return fail(Code::kBusy,
-                "start a fleet: '" + options.state_dir.string() + "': a fleet runs there already");
   }
   for (const char* old : {"status.json", "kubeconfig", "supervisor.json"})
     TRY(remove_file(options.state_dir / old));

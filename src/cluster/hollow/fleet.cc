@@ -236,7 +236,7 @@ struct HollowFleet::Impl {
     if (node.crash(container)) {
       ++record.struck;
     } else {
-      record.values.merge(running);
+      record.misses["container"].merge(running);
     }
   }
 

@@ -63,7 +63,7 @@ void NodeAgent::register_node() {
 
 void NodeAgent::registered(const Json& node) {
   backoff_.reset();
-  registered_ = true;
+  registered_ = present_ = true;
   uid_ = kube::uid_of(node);
   const Json* status = find(node, {"status"});
   observed_ = status != nullptr ? *status : Json(JsonObject());
@@ -121,11 +121,16 @@ void NodeAgent::fix_labels(const Json& node) {
 void NodeAgent::node_changed(const std::shared_ptr<const Json>& node) {
   if (!registered_) return;
   if (!node) {
-    // Somebody deleted the node while it lives: it registers again.
-    registered_ = false;
+    log::warn("the node was deleted; it registers when the kubelet is started anew",
+              {{"node", context_.options.node_name}});
+    present_ = false;
     observed_version_ = 0;
-    timer_ = context_.loop.after(backoff_.next(), [this] { register_node(); });
     return;
+  }
+  if (!std::exchange(present_, true)) {
+    // Somebody created it again.
+    uid_ = kube::uid_of(*node);
+    last_patch_ = nullptr;
   }
   if (version_of(*node) < observed_version_) return;
   observed_version_ = version_of(*node);
@@ -159,7 +164,7 @@ void NodeAgent::publish_soon() {
 }
 
 void NodeAgent::publish(bool heartbeat) {
-  if (!registered_ || writing_) return;
+  if (!registered_ || !present_ || writing_) return;
   const Time now = context_.loop.now();
   Json patch = node_status_patch(observed_, build_node_status(facts()), heartbeat);
   if (patch.get_object().empty()) return;
@@ -192,11 +197,7 @@ void NodeAgent::publish(bool heartbeat) {
           return publish_soon();  // what changed meanwhile
         }
         last_patch_ = nullptr;
-        if (answer.error().not_found()) {
-          registered_ = false;
-          timer_ = context_.loop.after(backoff_.next(), [this] { register_node(); });
-          return;
-        }
+        if (!present_) return;  // its end came while this was under way
         log::warn("cannot write the node's status", {{"error", answer.error().message}});
         timer_ = context_.loop.after(backoff_.next(), [this] { publish(false); });
       });
@@ -219,7 +220,7 @@ void NodeAgent::renew() {
         if (answer) {
           lease_backoff_.reset();
           lease_timer_ = context_.loop.after(kLeasePeriod, [this] { renew(); });
-        } else if (answer.error().not_found()) {
+        } else if (answer.error().not_found() && present_) {
           lease_missing();
         } else {
           lease_timer_ = context_.loop.after(lease_backoff_.next(), [this] { renew(); });

@@ -1,5 +1,8 @@
 // Registers the node, renews its Lease every 10 s and writes its status whenever that changes, at once; one
 // write at a time, so that changes meanwhile travel together.
+//
+// It registers once, as a kubelet does: a Node that somebody deletes stays away until the kubelet is started
+// anew, or until somebody creates it again.
 #pragma once
 
 #include <functional>
@@ -52,7 +55,7 @@ class NodeAgent {
   bool reset_ = false;
   std::set<std::string> gone_;  // extended resources that are still to be shown as 0
   std::string not_ready_message_;
-  bool registered_ = false, writing_ = false, soon_ = false, announced_ = false;
+  bool registered_ = false, present_ = false, writing_ = false, soon_ = false, announced_ = false;
   std::string uid_;
   Json observed_;
   std::int64_t observed_version_ = 0;
