@@ -195,7 +195,7 @@ class Fixture {
   explicit Fixture(const std::string& faults)
       : plan(*parse_faults(faults, "f.yaml")),
         injector(*loop, plan,
-                 [this](HttpRequest request, std::shared_ptr<HttpResponder> out) {
+                 [this](const HttpRequest& request, std::shared_ptr<HttpResponder> out) {
                    served.push_back(request.method + " " + request.path + "?" + request.query);
                    if (request.query.find("watch=true") != std::string::npos) {
                      out->on_close([this] { ++closed; });

@@ -343,7 +343,7 @@ struct FaultInjector::Impl : std::enable_shared_from_this<FaultInjector::Impl> {
     while (versions.size() > 1 && versions[1].first < now() - kPast) versions.pop_front();
   }
 
-  void handle(HttpRequest request, std::shared_ptr<HttpResponder> out) {
+  void handle(HttpRequest request, const std::shared_ptr<HttpResponder>& out) {
     note_version();
     const ApiRequest what = describe(request);
     ApiRequest named = what;
@@ -450,8 +450,8 @@ FaultInjector::FaultInjector(Loop& loop, const FaultPlan& plan, HttpHandler inne
 FaultInjector::~FaultInjector() = default;
 
 HttpHandler FaultInjector::handler() {
-  return [weak = std::weak_ptr<Impl>(impl_)](HttpRequest request, std::shared_ptr<HttpResponder> out) {
-    if (const auto impl = weak.lock()) return impl->handle(std::move(request), std::move(out));
+  return [weak = std::weak_ptr<Impl>(impl_)](HttpRequest request, const std::shared_ptr<HttpResponder>& out) {
+    if (const auto impl = weak.lock()) return impl->handle(std::move(request), out);
     out->abort();
   };
 }
