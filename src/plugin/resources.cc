@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/wildcard.h"
 
 namespace gpuop::plugin {
 namespace {
@@ -314,26 +315,6 @@ std::string Resource::endpoint() const {
 
 Result<Plan> plan_resources(const Settings& settings, const Facts& facts) {
   return Planner(settings, facts).plan();
-}
-
-bool matches_pattern(std::string_view pattern, std::string_view text) {
-  // The usual two-pointer match: after a mismatch the latest `*` takes one character more.
-  std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p, ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 int pair_score(const Link& link) {

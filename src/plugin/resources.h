@@ -51,8 +51,6 @@ struct Plan {
 // with MIG, and an NVML that does not initialise while fail-on-init-error holds.
 Result<Plan> plan_resources(const sharing::Settings& settings, const Facts& facts);
 
-// `*` stands for any run of characters; the whole text must match.
-bool matches_pattern(std::string_view pattern, std::string_view text);
 // Topology and NVLinks of a pair as one number.
 int pair_score(const Link& link);
 

@@ -5,6 +5,7 @@
 #include "base/http.h"
 #include "base/quote.h"
 #include "base/time.h"
+#include "base/wildcard.h"
 
 namespace gpuop {
 namespace {
@@ -97,6 +98,20 @@ TEST(base, time_formats_and_reads_rfc3339) {
         "2025-01-02T24:04:05Z", "9999-01-01T00:00:00Z", "2025-01-02T03:04:05.Z"}) {
     EXPECT_FALSE(parse_time(bad)) << bad;
   }
+}
+
+TEST(base, a_star_in_a_pattern_stands_for_any_run_of_characters) {
+  for (const auto& [pattern, text] : {std::pair{"", ""},
+                                      {"*", ""},
+                                      {"*", "any"},
+                                      {"a*c", "abbc"},
+                                      {"a*b*c", "a-b-b-c"},
+                                      {"*-ctr", "nvidia-ctr-ctr"},
+                                      {"**x", "x"}})
+    EXPECT_TRUE(matches_pattern(pattern, text)) << pattern << " " << text;
+  for (const auto& [pattern, text] :
+       {std::pair{"", "a"}, {"a", ""}, {"a*c", "abcd"}, {"*a", "ab"}, {"a?", "ab"}, {"a*b*c", "acb"}})
+    EXPECT_FALSE(matches_pattern(pattern, text)) << pattern << " " << text;
 }
 
 TEST(base, time_durations) {

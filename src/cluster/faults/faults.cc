@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/wildcard.h"
 #include "base/yaml_place.h"
 
 namespace gpuop::cluster {
@@ -284,24 +285,7 @@ std::string_view fault_word(NodeFault fault) {
 }
 
 bool fits(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return true;
-  std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return pattern.empty() || matches_pattern(pattern, text);
 }
 
 Duration FaultPlan::over() const {
