@@ -162,7 +162,24 @@ std::filesystem::path driver_gate() {
   return file_exists(usual.parent_path()) ? usual : fs::path();
 }
 
+// Pods that wait for the runtime can start now: the operator looks for this Event (operator/wake.h). Where
+// none can be written, it sees that this container is ready.
+Handle tell_configured(Loop& loop, const toolkit::Options& options) {
+  if (options.configured.empty() || env_or("POD_UID").empty()) return {};
+  Command command{
+      {self_path().string(), "event", "--component", "nvidia-toolkit", "--reason", "RuntimeConfigured",
+       options.engine + " is configured: pods can use " + options.runtime_name},
+      current_environment()};
+  command.merge_output = true;
+  return run_command(loop, std::move(command), 30s, [](const Result<ExitState>& ended) {
+    if (!ended || !ended->ok())
+      log::warn("the operator was not told that the runtime is configured",
+                {{"error", ended ? std::string(trim(ended->out)) : ended.error().text()}});
+  });
+}
+
 int run(Loop& loop, toolkit::Options options) {
+  const toolkit::Options given = options;
   auto created = toolkit::Toolkit::create(loop, std::move(options));
   if (!created) {
     log::error(created.error().text());
@@ -180,6 +197,7 @@ int run(Loop& loop, toolkit::Options options) {
     return 1;
   }
   log::info("the toolkit is set up");
+  const Handle telling = tell_configured(loop, given);
   if (tool.no_daemon()) {
     tool.release();
     return 0;

@@ -1,6 +1,10 @@
 // nvidia-validator: the flags and environment of operands-driver-validator.md §4.1.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/loop.h"
@@ -11,6 +15,15 @@
 #include "validate/validator.h"
 
 namespace gpuop {
+namespace {
+
+// The kubelet puts it into the container's status. The file is there in a container alone.
+void leave_message(const std::string& text) {
+  const Fd file(::open("/dev/termination-log", O_WRONLY | O_TRUNC | O_CLOEXEC));
+  if (file) std::ignore = ::write(file.get(), text.data(), text.size());
+}
+
+}  // namespace
 
 int validator_main(int argc, char** argv) {
   validate::ValidatorOptions options;
@@ -76,6 +89,7 @@ int validator_main(int argc, char** argv) {
                                                      : validate::run(loop, options);
   if (!result) {
     log::error(result.error().text(), {{"component", options.component}});
+    leave_message(options.component + ": " + result.error().text());
     return 1;
   }
   return interrupted ? 1 : 0;

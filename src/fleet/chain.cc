@@ -96,12 +96,45 @@ Stage discovered(const Json& node) {
   return stage;
 }
 
-// A stage that an init container of the validator's pod proves.
-Stage validated(const std::string& name, const std::string& init, const Json* validator, const Json* worker) {
+// What the validator does, in its order.
+constexpr std::array<std::string_view, 4> kSteps = {"driver", "toolkit", "cuda", "plugin"};
+
+// The step at which a container that does all of them failed last, by the message that it left; the end where
+// it left none.
+auto failed_step(const Json& status) {
+  for (std::string_view state : {"state", "lastState"}) {
+    const auto message = get_string(status, {state, "terminated", "message"});
+    const auto step = std::ranges::find(kSteps, message.substr(0, message.find(": ")));
+    if (step != kSteps.end()) return step;
+  }
+  return kSteps.end();
+}
+
+// The status of the validator's container that proves `name`: an init container for it, as upstream has them,
+// or our one for all. `passed`: that the step is behind it; of ours this shows by the step at which it failed
+// or, as long as none did, by what else was `seen`.
+const Json* proving(const Json& validator, std::string_view name, bool seen, bool& passed) {
+  if (!get_array(validator, {"status", "initContainerStatuses"}).empty()) {
+    const Json* status = status_of(validator, std::string(name) + "-validation");
+    passed = completed(status);
+    return status;
+  }
+  const Json* status = status_of(validator, kValidator);
+  if (status == nullptr) return nullptr;
+  const auto step = failed_step(*status);
+  passed = step == kSteps.end() && seen;
+  if (step == kSteps.end() || *step == name) return status;
+  passed = std::ranges::find(kSteps, name) < step;
+  return nullptr;
+}
+
+// A stage that the validator's pod proves. `seen`: something else shows that it has.
+Stage validated(const std::string& name, const Json* validator, const Json* worker, bool seen) {
   Stage stage = new_stage(name);
   if (validator) {
-    const Json* status = status_of(*validator, init);
-    if (completed(status) || pod_ready(*validator)) {
+    bool passed = false;
+    const Json* status = proving(*validator, name, seen, passed);
+    if (passed || pod_ready(*validator)) {
       stage.state = StageState::kDone;
       // What was proven once need not hold any more.
       if (worker && !pod_ready(*worker)) {
@@ -176,8 +209,8 @@ std::string no_resource(const Json& node) {
 }
 
 Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& allocatable,
-                 const Json* validator, const Json* plugin) {
-  Stage stage = validated("plugin", "plugin-validation", validator, plugin);
+                 const Json* validator, const Json* plugin, const std::set<std::string>& off) {
+  Stage stage = validated("plugin", validator, plugin, false);
   if (stage.state != StageState::kDone) return stage;
   if (any_allocatable(allocatable)) {
     std::vector<std::string> parts;
@@ -186,8 +219,7 @@ Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& al
     stage.detail = join(parts, ", ");
     return stage;
   }
-  // A policy without a device plugin has no validation of one either.
-  const bool none = allocatable.empty() && !plugin && !status_of(*validator, "plugin-validation");
+  const bool none = allocatable.empty() && !plugin && off.contains("plugin");
   if (deploy_label(node, "device-plugin") == "false" || none) {
     stage.state = StageState::kOff;
     return stage;
@@ -288,6 +320,30 @@ std::string camel_case(std::string_view text) {
   return out;
 }
 
+// What other pods show of the steps that the validator's pod has behind it: each waits for one of them.
+struct Seen {
+  bool driver = false, toolkit = false, cuda = false;
+};
+
+// Pods of one roll-out are made within this. What is older tells of an earlier validation.
+constexpr Duration kTogether = 60s;
+
+Seen seen_of(const Objects& pods, const Json* validator, const Json* toolkit, const Json* plugin) {
+  const auto created = [](const Json& pod) {
+    return parse_time(get_string(pod, {"metadata", "creationTimestamp"})).value_or(Time{});
+  };
+  const auto counts = [&](const Json* pod) {
+    return pod && created(*pod) + kTogether >= created(*validator);
+  };
+  Seen seen;
+  if (!validator) return seen;
+  const Json* cuda = pod_of(pods, "nvidia-cuda-validator");
+  seen.cuda = counts(cuda) && get_string(*cuda, {"status", "phase"}) == "Succeeded";
+  seen.toolkit = seen.cuda || (counts(plugin) && completed(status_of(*plugin, "toolkit-validation")));
+  seen.driver = seen.toolkit || (counts(toolkit) && pod_ready(*toolkit));
+  return seen;
+}
+
 // The stages of a node whose GPUs containers use.
 void container_stages(NodeChain& chain, const Json& node, const Objects& pods,
                       const std::set<std::string>& off) {
@@ -295,11 +351,12 @@ void container_stages(NodeChain& chain, const Json& node, const Objects& pods,
   const Json* driver = driver_pod(pods);
   const Json* toolkit = pod_of(pods, "nvidia-container-toolkit-daemonset");
   const Json* plugin = pod_of(pods, "nvidia-device-plugin-daemonset");
-  chain.stages.push_back(validated("driver", "driver-validation", validator, driver));
+  const Seen seen = seen_of(pods, validator, toolkit, plugin);
+  chain.stages.push_back(validated("driver", validator, driver, seen.driver));
   describe_driver(chain.stages.back(), node, driver);
-  chain.stages.push_back(validated("toolkit", "toolkit-validation", validator, toolkit));
-  chain.stages.push_back(validated("cuda", "cuda-validation", validator, nullptr));
-  chain.stages.push_back(advertised(node, chain.allocatable, validator, plugin));
+  chain.stages.push_back(validated("toolkit", validator, toolkit, seen.toolkit));
+  chain.stages.push_back(validated("cuda", validator, nullptr, seen.cuda));
+  chain.stages.push_back(advertised(node, chain.allocatable, validator, plugin, off));
   if (plugin && pod_ready(*plugin)) chain.plugin_pod = kube::name_of(*plugin);
   const auto wanted = [&](const char* stage, std::string_view label) {
     return deploy_label(node, label) == "true" && validator && !off.contains(stage);
@@ -392,6 +449,7 @@ std::set<std::string> switched_off(const Objects& policies) {
   std::set<std::string> out;
   for (const auto& policy : policies) {
     if (get_string(*policy, {"status", "state"}) == "ignored") continue;
+    if (!get_bool(*policy, {"spec", "devicePlugin", "enabled"}, true)) out.emplace("plugin");
     if (!get_bool(*policy, {"spec", "gfd", "enabled"}, true)) out.emplace("labels");
     if (!get_bool(*policy, {"spec", "dcgmExporter", "enabled"}, true)) out.emplace("telemetry");
   }

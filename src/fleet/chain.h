@@ -87,7 +87,8 @@ std::string not_allocatable(const Json& node);
 // Why the node itself is not ready; "" when it is, or does not say.
 std::string node_fault(const Json& node);
 
-// Stages of operands that the policies in force switch off: labels (gfd), telemetry (dcgmExporter).
+// Stages of operands that the policies in force switch off: plugin (devicePlugin), labels (gfd), telemetry
+// (dcgmExporter).
 std::set<std::string> switched_off(const Objects& policies);
 
 // `pods`: those of the operator's namespace on this node. `off`: stages that are not waited for.

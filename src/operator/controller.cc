@@ -41,6 +41,7 @@ struct Controller::Impl {
         driver_controller(c, cache, options, status, events, [this] { drivers_pass(); }),
         health(c, cache, events, metrics),
         waker(l, c, options.ns),
+        configured(c, kube::kEvents, configured_runtimes(options.ns)),
         policies(
             l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
         nodes(
@@ -52,6 +53,17 @@ struct Controller::Impl {
     cache.on_change([this](const kube::Resource& type, const Object& old, const Object& now) {
       changed(type, old, now);
     });
+    configured.on_change([this](const Object&, const Object& now) {
+      if (now) waker.told(*now);
+    });
+  }
+
+  static kube::InformerOptions configured_runtimes(const std::string& ns) {
+    kube::InformerOptions events;
+    events.ns = ns;
+    events.field_selector = "reason=" + std::string(kRuntimeConfigured);
+    events.keep = {"involvedObject.uid"};
+    return events;
   }
 
   static kube::QueueOptions policy_queue() {
@@ -105,6 +117,7 @@ struct Controller::Impl {
   DriverController driver_controller;
   NodeHealth health;
   Waker waker;
+  kube::Informer configured;  // Events of toolkits
   kube::WorkQueue policies;
   kube::WorkQueue nodes;
   kube::WorkQueue drivers;
@@ -623,6 +636,7 @@ Controller::~Controller() = default;
 void Controller::start_watching() {
   impl_->cache.start([raw = impl_.get()] { raw->pass(); });
   impl_->server.watch_definitions([raw = impl_.get()] { raw->pass(); });
+  impl_->configured.start();
 }
 bool Controller::synced() const {
   return impl_->cache.synced();

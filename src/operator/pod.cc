@@ -114,6 +114,11 @@ void set_env(Json& container, const std::vector<policy::EnvVar>& variables) {
   for (const policy::EnvVar& variable : variables) set_env(container, variable.name, variable.value);
 }
 
+void add_env(Json& container, Json entry) {
+  if (!has_env(container, get_string(entry, {"name"})))
+    array_of(container, "env").push_back(std::move(entry));
+}
+
 void insert_env(Json& container, std::string_view before, std::string_view name, std::string_view value) {
   JsonArray& env = array_of(container, "env");
   auto at = std::ranges::find_if(

@@ -42,6 +42,8 @@ bool has_env(const Json& container, std::string_view name);
 // Replaces the entry of that name where it stands, or appends one.
 void set_env(Json& container, std::string_view name, std::string_view value);
 void set_env(Json& container, const std::vector<policy::EnvVar>& variables);
+// Appends an entry, unless there is one of its name.
+void add_env(Json& container, Json entry);
 // Puts an entry in front of the one called `before` (at the end when there is none).
 void insert_env(Json& container, std::string_view before, std::string_view name, std::string_view value);
 

@@ -31,6 +31,10 @@ constexpr Entry kEntries[] = {
     {"nvidia-node-status-exporter", {"nvidia-validator"}, ""},
 };
 
+constexpr std::string_view kGates = "/run/nvidia/validations/";
+// How long one try of a probe that waits may take.
+constexpr int kProbeSeconds = 3600;
+
 void set_command(Json& container, std::initializer_list<std::string_view> words) {
   JsonArray command;
   for (std::string_view word : words)
@@ -123,18 +127,112 @@ void see_driver(const View& view, Json& pod, Json& container) {
   ensure_host_mount(pod, container, "host-root", root, "", "/host", true);
 }
 
-// The container is ready when the runtime is configured, and says so: the file is the container's own, so
-// that none of an earlier one is taken for it. The probe ends by itself when the file comes; nothing limits
-// how long that may take.
+Json from_field(std::string_view name, std::string_view field) {
+  return JsonObject{{"name", name},
+                    {"valueFrom", JsonObject{{"fieldRef", JsonObject{{"fieldPath", field}}}}}};
+}
+
+// The container is ready when the file is there. It is the container's own, so that none of an earlier one is
+// taken for it. The probe ends by itself when the file comes; nothing limits how long that may take.
+void ready_with(Json& container, std::string_view file) {
+  set(container, {"startupProbe"},
+      JsonObject{{"exec", JsonObject{{"command", JsonArray{"gpu-node", "wait-for", file}}}},
+                 {"timeoutSeconds", kProbeSeconds},
+                 {"periodSeconds", 1},
+                 {"failureThreshold", std::numeric_limits<std::int32_t>::max()}});
+}
+
+// The container is ready when the runtime is configured, and says so.
 void tell_runtime(Json& daemonset, Json& container) {
   constexpr std::string_view kFile = "/run/runtime-configured";
   set_env(container, "TOOLKIT_CONFIGURED_FILE", kFile);
-  set(container, {"startupProbe"},
-      JsonObject{{"exec", JsonObject{{"command", JsonArray{"gpu-node", "wait-for", kFile}}}},
-                 {"timeoutSeconds", 60},
-                 {"periodSeconds", 1},
-                 {"failureThreshold", std::numeric_limits<std::int32_t>::max()}});
+  for (const auto& [name, field] :
+       {std::pair{"POD_NAME", "metadata.name"}, std::pair{"POD_NAMESPACE", "metadata.namespace"},
+        std::pair{"POD_UID", "metadata.uid"}, std::pair{"NODE_NAME", "spec.nodeName"}})
+    add_env(container, from_field(name, field));
+  ready_with(container, kFile);
   set(daemonset, {"spec", "template", "metadata", "labels", kTellsRuntime}, "true");
+}
+
+// --- validations within the main container ---
+
+bool has_mount(const Json& container, std::string_view at) {
+  return std::ranges::any_of(get_array(container, {"volumeMounts"}),
+                             [at](const Json& mount) { return get_string(mount, {"mountPath"}) == at; });
+}
+
+// What an init container checks becomes words of a step. Its variables go with it, unless they come from the
+// pod or are read by the runtime: then they are the container's.
+void add_step(Json& main, const Json& check, JsonArray& command) {
+  command.emplace_back(env_value(check, "COMPONENT"));
+  for (const Json& entry : get_array(check, {"env"})) {
+    const auto name = get_string(entry, {"name"});
+    if (name == "COMPONENT") continue;
+    if (has(entry, {"valueFrom"}) || name.starts_with("NVIDIA_")) {
+      add_env(main, entry);
+    } else {
+      command.emplace_back(str(name) + "=" + str(get_string(entry, {"value"})));
+    }
+  }
+  for (const Json& mount : get_array(check, {"volumeMounts"}))
+    if (!has_mount(main, get_string(mount, {"mountPath"}))) add_mount(main, mount);
+  if (const Json* selinux = find(check, {"securityContext", "seLinuxOptions"}))
+    set(main, {"securityContext", "seLinuxOptions"}, *selinux);
+}
+
+// The validations that init containers do go into the main container, in front of its `program`: each init
+// container costs a second (validate/sequence.h). Only where all of them are ours. `passed_file`: made when
+// all have passed; "" for none.
+bool take_validations(const View& view, Json& pod, Json& main, std::string_view passed_file) {
+  Json* inits = find_mutable(pod, {"initContainers"});
+  if (!inits || !inits->is_array() || inits->as_array().empty()) return false;
+  for (const Json& check : inits->as_array()) {
+    const JsonArray& words = get_array(check, {"command"});
+    if (get_string(check, {"image"}) != view.facts.own_image || words.size() != 1 ||
+        as_text(words.front()) != "nvidia-validator" || env_value(check, "COMPONENT").empty())
+      return false;
+  }
+  const std::string name = str(get_string(main, {"name"}));
+  JsonArray command{"gpu-node", "validations", "--record=" + std::string(kGates) + ".passed-for-" + name};
+  if (!passed_file.empty()) command.emplace_back("--passed-file=" + std::string(passed_file));
+  for (const Json& check : inits->as_array()) add_step(main, check, command);
+  command.emplace_back("--");
+  for (const Json& word : get_array(main, {"command"})) command.push_back(word);
+  set(main, {"command"}, std::move(command));
+  add_env(main, from_field("POD_UID", "metadata.uid"));
+  remove(pod, {"initContainers"});
+  return true;
+}
+
+// The kubelet's own word on the devices that it has.
+void see_kubelet(const View& view, Json& pod, Json& container) {
+  const std::string& given = view.spec.host_paths.kubelet_root_dir;
+  const fs::path root = given.empty() ? "/var/lib/kubelet" : given;
+  for (const auto& [volume, folder] :
+       {std::pair{"pod-gpu-resources", "pod-resources"}, std::pair{"device-plugin", "device-plugins"}}) {
+    ensure_host_mount(pod, container, volume, (root / folder).string(), "",
+                      (fs::path("/var/lib/kubelet") / folder).string(), true);
+  }
+}
+
+void shape_validator_of_ours(const View& view, Json& daemonset, Json& pod, Json& main) {
+  constexpr std::string_view kFile = "/run/validations-passed";
+  const bool plugin = find_container(pod, "initContainers", "plugin-validation") != nullptr;
+  if (!take_validations(view, pod, main, kFile)) return;
+  if (get_array(main, {"args"}).empty())
+    main.as_object()["command"].as_array().emplace_back("all validations are successful");
+  ready_with(main, kFile);
+  if (plugin) see_kubelet(view, pod, main);
+  // The NRI plugin gives devices to the container that looks for them.
+  if (Json* annotations = find_mutable(daemonset, {"spec", "template", "metadata", "annotations"})) {
+    const std::string prefix = "nvidia.cdi.k8s.io/container.";
+    JsonObject& all = annotations->as_object();
+    if (const auto found = all.find(prefix + "toolkit-validation"); found != all.end()) {
+      const Json devices = found->value();
+      all.erase(found);
+      all[prefix + str(get_string(main, {"name"}))] = devices;
+    }
+  }
 }
 
 }  // namespace
@@ -163,7 +261,12 @@ void shape_own_image(const View& view, Json& daemonset) {
     for (std::string_view probe : {"startupProbe", "livenessProbe", "readinessProbe"})
       quicken(*container, probe);
     if (entry.needs_driver) see_driver(view, pod, *container);
-    if (entry.container == "nvidia-container-toolkit-ctr") tell_runtime(daemonset, *container);
+    if (entry.container == "nvidia-container-toolkit-ctr") {
+      tell_runtime(daemonset, *container);
+      take_validations(view, pod, *container, "");
+    } else if (entry.container == "nvidia-operator-validator") {
+      shape_validator_of_ours(view, daemonset, pod, *container);
+    }
   }
 }
 

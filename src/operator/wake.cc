@@ -51,10 +51,20 @@ void Waker::changed(const std::shared_ptr<const Json>& old, const std::shared_pt
     woken_.erase(name);
   }
   if (kube::label(pod, kTellsRuntime) == "true") {
+    if (now)
+      toolkits_[std::string(kube::uid_of(pod))] = node_name;
+    else
+      toolkits_.erase(std::string(kube::uid_of(pod)));
     const std::string before = std::exchange(node.toolkit, now ? configured_runtime(pod) : "");
     if (!node.toolkit.empty() && node.toolkit != before) wake(node);
   }
   if (node.toolkit.empty() && node.waiting.empty()) nodes_.erase(node_name);
+}
+
+void Waker::told(const Json& event) {
+  const auto toolkit = toolkits_.find(std::string(get_string(event, {"involvedObject", "uid"})));
+  if (toolkit == toolkits_.end()) return;
+  if (const auto node = nodes_.find(toolkit->second); node != nodes_.end()) wake(node->second);
 }
 
 void Waker::lead() {

@@ -21,6 +21,9 @@ namespace gpuop::op {
 // On the template of a toolkit whose container is ready only when the runtime is configured: the one of our
 // own image. Upstream's is ready when it has started, which tells nothing.
 inline constexpr std::string_view kTellsRuntime = "nvidia.com/gpu-operator.ready-tells-runtime";
+// The reason of the Event by which that toolkit's pod says it itself. A kubelet would tell some seconds
+// later: it looks once a second for the container, then for the probe, and not while the runtime restarts.
+inline constexpr std::string_view kRuntimeConfigured = "RuntimeConfigured";
 // On a pod that is being woken, for a moment.
 inline constexpr std::string_view kWoken = "nvidia.com/gpu-operator.woken";
 
@@ -37,6 +40,8 @@ class Waker {
   Waker(Loop& loop, kube::Client& client, std::string ns);
   // A pod of the operator's namespace changed; `now` null: it is gone. Writes only once lead() was called.
   void changed(const std::shared_ptr<const Json>& old, const std::shared_ptr<const Json>& now);
+  // An Event of the reason above came. It counts by the pod that it is about, which must be such a toolkit.
+  void told(const Json& event);
   // Catches up with what happened while nobody led.
   void lead();
 
@@ -52,7 +57,8 @@ class Waker {
   std::string ns_;
   bool leading_ = false;
   std::map<std::string, Node> nodes_;
-  std::set<std::string> to_wake_, woken_;  // pods that are to get the label, and those that have it
+  std::map<std::string, std::string> toolkits_;  // UID of each to its node
+  std::set<std::string> to_wake_, woken_;        // pods that are to get the label, and those that have it
   kube::WorkQueue writes_;
 };
 

@@ -171,7 +171,10 @@ Result<> Run::cuda() {
 }
 
 Result<> Run::plugin() {
-  TRY(wait_for_capacity(loop, *TRY(api()), options.node, options.capacity_limit));
+  // A workload pod asks for what the node's status offers: then that is what counts.
+  std::optional<KubeletFolders> kubelet;
+  if (!options.with_workload) kubelet = options.kubelet;
+  TRY(wait_for_capacity(loop, *TRY(api()), options.node, options.capacity_limit, kubelet, options.interval));
   if (options.with_workload) {
     TRY(run_workload(loop, *TRY(api()), Workload::kPlugin, workload_options(options.node, options.ns),
                      options.cuda_limit));

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "kube/client.h"
 #include "validate/driver.h"
+#include "validate/kubelet_devices.h"
 
 namespace gpuop::validate {
 
@@ -26,6 +27,7 @@ struct ValidatorOptions {
   int metrics_port = 0;
   bool no_dev_char = false;
   DriverPaths driver;
+  KubeletFolders kubelet;
   Duration cuda_limit = 300s;      // 60 tries of 5 s upstream
   Duration capacity_limit = 150s;  // 30 tries of 5 s
 };

@@ -78,11 +78,13 @@ Result<> delete_earlier(Loop& loop, kube::Client& client, Workload which, const 
   return {};
 }
 
-// Watches one object until `judge` answers. `last` is what was seen last, for the message.
-Result<> watch_until(Loop& loop, kube::Client& client, const kube::Resource& type, const std::string& ns,
-                     const std::string& name, Duration limit,
-                     const std::function<std::optional<Result<>>(const Json&)>& judge,
-                     const std::function<std::string(const Json*)>& late) {
+// Watches one object until `judge` answers, or until something else is true. `late` makes the message of
+// what was seen last.
+Result<> watch_until(
+    Loop& loop, kube::Client& client, const kube::Resource& type, const std::string& ns,
+    const std::string& name, Duration limit, const std::function<std::optional<Result<>>(const Json&)>& judge,
+    const std::function<std::string(const Json*)>& late,
+    const std::function<bool()>& otherwise = [] { return false; }) {
   kube::InformerOptions options;
   options.ns = ns;
   options.field_selector = "metadata.name=" + name;
@@ -101,15 +103,12 @@ Result<> watch_until(Loop& loop, kube::Client& client, const kube::Resource& typ
     }
   });
   informer.start();
-  if (loop.run_until([&] { return verdict.has_value(); }, limit)) return std::move(*verdict);
+  if (loop.run_until([&] { return verdict.has_value() || otherwise(); }, limit))
+    return verdict ? std::move(*verdict) : Result<>();
   if (loop.stopped()) return fail(Code::kCancelled, "stopped");
   std::string text = late(last.get());
   if (!informer.fault().empty()) text += " (" + informer.fault() + ")";
   return fail(Code::kTimeout, text + "; waited " + format_go_duration(limit));
-}
-
-bool is_gpu_resource(std::string_view name) {
-  return name.starts_with("nvidia.com/gpu") || name.starts_with("nvidia.com/mig-");
 }
 
 bool at_least_one(const Json& quantity) {
@@ -190,6 +189,13 @@ Result<std::string> pick_resource(const Json& node) {
                                    "': no allocatable nvidia.com/gpu or nvidia.com/mig-* resource");
 }
 
+bool check_passed(const Json& pod) {
+  const JsonArray& checks = get_array(pod, {"status", "initContainerStatuses"});
+  return !checks.empty() && std::ranges::all_of(checks, [](const Json& status) {
+    return get_int(status, {"state", "terminated", "exitCode"}, -1) == 0;
+  });
+}
+
 bool has_gpu_capacity(const Json& node) {
   for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
     if (is_gpu_resource(name) && at_least_one(quantity)) return true;
@@ -222,15 +228,22 @@ Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const Wo
       loop, client, kube::kPods, options.ns, name, limit,
       [](const Json& now) -> std::optional<Result<>> {
         const auto phase = get_string(now, {"status", "phase"});
-        if (phase == "Succeeded") return Result<>();
+        if (phase == "Succeeded" || check_passed(now)) return Result<>();
         if (phase == "Failed") return fail(Code::kUnavailable, pod_state(now));
         return std::nullopt;
       },
       [&](const Json* last) { return last ? pod_state(*last) : "pod " + name + " was never seen"; });
 }
 
-Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit) {
-  return watch_until(
+Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,
+                           const std::optional<KubeletFolders>& kubelet, Duration interval) {
+  std::string told;
+  std::unique_ptr<KubeletDevices> devices;
+  if (kubelet) {
+    devices = TRY(
+        KubeletDevices::create(loop, *kubelet, interval, [&told](const std::string& what) { told = what; }));
+  }
+  TRY(watch_until(
       loop, client, kube::kNodes, "", node, limit,
       [](const Json& now) -> std::optional<Result<>> {
         if (has_gpu_capacity(now)) return Result<>();
@@ -241,7 +254,13 @@ Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& 
                           "' shows no capacity of nvidia.com/gpu* or nvidia.com/mig-*: the device plugin has "
                           "not registered"
                     : "node '" + node + "' was not found";
-      });
+      },
+      [&told] { return !told.empty(); }));
+  if (told.empty())
+    log::info("the node has GPUs", {{"evidence", "the node's status"}});
+  else
+    log::info("the node has GPUs", {{"evidence", "the kubelet's device manager"}, {"devices", told}});
+  return {};
 }
 
 }  // namespace gpuop::validate

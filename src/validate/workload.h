@@ -1,6 +1,7 @@
 // The workload pods that prove a GPU can be used (operands-driver-validator.md §4.3).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/loop.h"
 #include "base/result.h"
 #include "kube/client.h"
+#include "validate/kubelet_devices.h"
 
 namespace gpuop::validate {
 
@@ -33,14 +35,19 @@ Json workload_pod(Workload which, const WorkloadOptions& options, const Json& ow
 // The resource that kPlugin asks for, from the node's allocatable: MIG names sorted first, then exactly
 // nvidia.com/gpu, then the rest sorted. kNotFound when there is none. Pure.
 Result<std::string> pick_resource(const Json& node);
+// The check of a workload pod, its init container, ended well. What follows only prints a line, and takes the
+// kubelet two or three seconds. Pure.
+bool check_passed(const Json& pod);
 // Some capacity of nvidia.com/gpu* or nvidia.com/mig-* is at least one.
 bool has_gpu_capacity(const Json& node);
 
-// Deletes earlier pods of the kind on the node, makes a new one and waits until it succeeded. kTimeout says
-// what the pod was doing.
+// Deletes earlier pods of the kind on the node, makes a new one and waits until its check has passed.
+// kTimeout says what the pod was doing.
 Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const WorkloadOptions& options,
                       Duration limit);
-// Waits until the node has GPU capacity.
-Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit);
+// Waits until the node's status shows GPU capacity or, where `kubelet` is given, until the kubelet itself
+// says that it has GPUs: whichever is first. The log says which it was.
+Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,
+                           const std::optional<KubeletFolders>& kubelet, Duration interval);
 
 }  // namespace gpuop::validate

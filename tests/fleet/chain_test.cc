@@ -69,6 +69,57 @@ TEST(fleet, stages_follow_the_validators_init_containers) {
   EXPECT_FALSE(chain.ready);
 }
 
+// Our image does all validations in one container: where it is shows by the pods that wait for its steps, and
+// by the message of a step that failed.
+TEST(fleet, stages_follow_a_validator_of_one_container) {
+  const auto running =
+      pod("nvidia-operator-validator",
+          R"({"containerStatuses":[{"name":"nvidia-operator-validator","state":{"running":{}}}]})");
+  auto chain = chain_of(node(kGpuLabels), {running});
+  ASSERT_TRUE(chain.first_broken());
+  EXPECT_EQ(chain.first_broken()->name, "driver");
+  EXPECT_EQ(chain.first_broken()->detail, "being validated");
+
+  Objects pods{running, pod("nvidia-container-toolkit-daemonset", kReady)};
+  EXPECT_EQ(chain_of(node(kGpuLabels), pods).first_broken()->name, "toolkit");
+  pods.push_back(pod("nvidia-device-plugin-daemonset", R"({"conditions":[{"type":"Ready","status":"True"}],
+      "initContainerStatuses":[{"name":"toolkit-validation","state":{"terminated":{"exitCode":0}}}]})"));
+  EXPECT_EQ(chain_of(node(kGpuLabels), pods).first_broken()->name, "cuda");
+  pods.push_back(pod("nvidia-cuda-validator", R"({"phase":"Succeeded"})"));
+  EXPECT_EQ(chain_of(node(kGpuLabels), pods).first_broken()->name, "plugin");
+
+  const auto failed = pod("nvidia-operator-validator",
+                          R"({"containerStatuses":[{"name":"nvidia-operator-validator","restartCount":1,
+      "state":{"waiting":{"reason":"CrashLoopBackOff"}},
+      "lastState":{"terminated":{"exitCode":1,"message":"cuda: create validation pod: forbidden"}}}]})");
+  chain = chain_of(node(kGpuLabels), {failed});
+  EXPECT_EQ(state_of(chain, "toolkit"), StageState::kDone);
+  EXPECT_EQ(state_of(chain, "cuda"), StageState::kFailed);
+  EXPECT_EQ(
+      chain.first_broken()->detail,
+      "pod nvidia-operator-validator-x: container nvidia-operator-validator: CrashLoopBackOff: cuda: create "
+      "validation pod: forbidden");
+  // What others show is older than the failure.
+  pods.front() = failed;
+  EXPECT_EQ(state_of(chain_of(node(kGpuLabels), pods), "cuda"), StageState::kFailed);
+}
+
+TEST(fleet, evidence_of_an_earlier_validation_does_not_count) {
+  auto validator =
+      *pod("nvidia-operator-validator",
+           R"({"containerStatuses":[{"name":"nvidia-operator-validator","state":{"running":{}}}]})");
+  auto toolkit = *pod("nvidia-container-toolkit-daemonset", kReady);
+  set(toolkit, {"metadata", "creationTimestamp"}, "2026-01-01T00:00:00Z");
+  for (const auto& [made, stage] :
+       {std::pair{"2026-01-01T00:00:01Z", "toolkit"}, std::pair{"2026-01-02T00:00:00Z", "driver"}}) {
+    set(validator, {"metadata", "creationTimestamp"}, made);
+    const auto chain = chain_of(
+        node(kGpuLabels), {std::make_shared<const Json>(validator), std::make_shared<const Json>(toolkit)});
+    ASSERT_TRUE(chain.first_broken());
+    EXPECT_EQ(chain.first_broken()->name, stage);
+  }
+}
+
 TEST(fleet, the_operands_own_fault_is_the_evidence) {
   const auto validator =
       pod("nvidia-operator-validator",

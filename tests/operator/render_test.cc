@@ -444,15 +444,15 @@ std::string command_of(const Json& container) {
 TEST(operator_render, our_image_runs_roles_without_shells_and_delays) {
   Rendered r = with_own_image();
   const std::tuple<const char*, const char*, const char*> wanted[] = {
-      {kToolkitSet, "driver-validation", "nvidia-validator"},
-      {kToolkitSet, kToolkitCtr, "nvidia-toolkit"},
+      {kToolkitSet, kToolkitCtr,
+       "gpu-node validations --record=/run/nvidia/validations/.passed-for-nvidia-container-toolkit-ctr "
+       "driver "
+       "WITH_WAIT=true -- nvidia-toolkit"},
       {kPlugin, "toolkit-validation", "gpu-node wait-for /run/nvidia/validations/toolkit-ready"},
       {kPlugin, "nvidia-device-plugin", "nvidia-device-plugin"},
       {"gpu-feature-discovery", "gpu-feature-discovery", "gpu-feature-discovery"},
       {"nvidia-dcgm-exporter", "nvidia-dcgm-exporter", "dcgm-exporter"},
       {"nvidia-mig-manager", "nvidia-mig-manager", "nvidia-mig-manager"},
-      {"nvidia-operator-validator", "plugin-validation", "nvidia-validator"},
-      {"nvidia-operator-validator", "nvidia-operator-validator", "gpu-node pause"},
       {"nvidia-node-status-exporter", "nvidia-node-status-exporter", "nvidia-validator"},
       {kDriverSet, "k8s-driver-manager", "driver-manager uninstall_driver"},
       {kDriverSet, "nvidia-driver-ctr", "nvidia-driver init"},
@@ -467,6 +467,61 @@ TEST(operator_render, our_image_runs_roles_without_shells_and_delays) {
       EXPECT_FALSE(text.contains("initialDelaySeconds")) << name;
     }
   }
+}
+
+// Every init container costs a kubelet's second.
+TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
+  constexpr const char* kValidator = "nvidia-operator-validator";
+  Rendered ours = with_own_image(
+      "{validator: {driver: {env: [{name: DISABLE_DEV_CHAR_SYMLINK_CREATION, value: 'true'}]}, plugin: {env: "
+      "[{name: WITH_WORKLOAD, value: 'true'}]}}, hostPaths: {kubeletRootDir: /data/kubelet}}");
+  EXPECT_FALSE(has(ours.pod(kValidator), {"initContainers"}));
+  EXPECT_FALSE(has(ours.pod(kToolkitSet), {"initContainers"}));
+  const Json& main = ours.container(kValidator, kValidator);
+  const std::string command = command_of(main);
+  const auto after = [&command](std::string_view text, std::size_t from) {
+    const auto at = command.find(text, from);
+    EXPECT_NE(at, std::string::npos) << text << " in " << command;
+    return at;
+  };
+  // In order, and each variable only where its init container had it.
+  auto at = after(" driver ", 0);
+  at = after("DISABLE_DEV_CHAR_SYMLINK_CREATION=true", at);
+  at = after(" toolkit WITH_WAIT=false cuda WITH_WAIT=false ", at);
+  at = after("VALIDATOR_IMAGE=" + std::string(kOurs), at);
+  at = after(" plugin ", at);
+  at = after("WITH_WORKLOAD=true", at);
+  after(" -- gpu-node pause all validations are successful", at);
+  EXPECT_EQ(env_value(main, "NVIDIA_VISIBLE_DEVICES"), "all") << "which the runtime reads";
+  EXPECT_FALSE(has_env(main, "WITH_WAIT"));
+  for (const char* from_pod : {"NODE_NAME", "OPERATOR_NAMESPACE", "POD_UID"})
+    EXPECT_TRUE(has_env(main, from_pod)) << from_pod;
+  // Ready when all have passed.
+  const JsonArray& probe = get_array(main, {"startupProbe", "exec", "command"});
+  ASSERT_FALSE(probe.empty());
+  EXPECT_TRUE(command.contains("--passed-file=" + str(as_text(probe.back()))));
+  EXPECT_EQ(mount_path(main, "pod-gpu-resources"), "/var/lib/kubelet/pod-resources");
+  EXPECT_EQ(host_path(ours.pod(kValidator), "pod-gpu-resources"), "/data/kubelet/pod-resources");
+  EXPECT_EQ(mount_path(main, "host-dev-char"), "/host-dev-char");
+  EXPECT_TRUE(has(main, {"lifecycle", "preStop"}));
+
+  Rendered without = with_own_image("{devicePlugin: {enabled: false}}");
+  EXPECT_FALSE(command_of(without.container(kValidator, kValidator)).contains(" plugin "));
+  Rendered upstream("{toolkit: {enabled: true}}");
+  EXPECT_TRUE(upstream.container(kValidator, "cuda-validation").is_object());
+  EXPECT_TRUE(upstream.container(kToolkitSet, "driver-validation").is_object());
+}
+
+TEST(operator_render, an_injected_device_goes_to_the_container_that_validates) {
+  const auto annotations = [](const Rendered& r) {
+    return to_text(*find(r.object("DaemonSet", "nvidia-operator-validator"),
+                         {"spec", "template", "metadata", "annotations"}));
+  };
+  const std::string nri = "{cdi: {nriPluginEnabled: true}, toolkit: {enabled: true}}";
+  EXPECT_TRUE(annotations(Rendered(nri)).contains("container.toolkit-validation"));
+  const std::string ours = annotations(with_own_image("{cdi: {nriPluginEnabled: true}}"));
+  EXPECT_TRUE(ours.contains("container.nvidia-operator-validator")) << ours;
+  EXPECT_FALSE(ours.contains("toolkit-validation")) << ours;
 }
 
 TEST(operator_render, a_toolkit_of_ours_is_ready_when_the_runtime_is_configured) {

@@ -47,6 +47,16 @@ class PodCluster : public Cluster {
         "status");
     settle();
   }
+  // The toolkit says something of itself.
+  void event(const std::string& toolkit, std::string_view reason) {
+    const std::string uid(kube::uid_of(get(kube::kPods, kNs, toolkit)));
+    const std::string text =
+        R"({"metadata":{"generateName":"e"},"involvedObject":{"kind":"Pod","namespace":")" +
+        std::string(kNs) + R"(","uid":")" + uid + R"("},"reason":")" + std::string(reason) + "\"}";
+    must(kube::await(
+        *loop, [&](auto done) { return client->create(kube::kEvents, kNs, *parse_json(text), {}, done); }));
+    settle();
+  }
   // How often the pod was given the label; none is left.
   int wakes(const std::string& name) {
     EXPECT_EQ(kube::label(get(kube::kPods, kNs, name), kWoken), "");
@@ -87,6 +97,20 @@ TEST(operator_control, pods_that_wait_for_the_runtime_are_woken_once_when_the_to
   cluster.toolkit_runs(kToolkit, true, 1);
   EXPECT_EQ(cluster.wakes("late"), 1);
   EXPECT_EQ(cluster.wakes("plugin"), 2);
+}
+
+TEST(operator_control, pods_are_woken_by_their_toolkits_event_before_the_kubelet_tells_that_it_is_ready) {
+  PodCluster cluster;
+  cluster.operand("plugin", "n1");
+  cluster.operand("elsewhere", "n2");
+  cluster.toolkit(kToolkit, "n1");
+  cluster.toolkit("other", "n2", false);
+  cluster.event(kToolkit, "Started");
+  cluster.event("other", kRuntimeConfigured);
+  EXPECT_EQ(cluster.wakes("plugin"), 0);
+  cluster.event(kToolkit, kRuntimeConfigured);
+  EXPECT_EQ(cluster.wakes("plugin"), 1);
+  EXPECT_EQ(cluster.wakes("elsewhere"), 0) << "no toolkit of ours says anything of its node";
 }
 
 TEST(operator_control, a_toolkit_whose_readiness_tells_nothing_wakes_nobody) {

@@ -230,6 +230,18 @@ TEST(validate, workload_pods_have_upstreams_shape) {
   EXPECT_FALSE(has(plugin, {"metadata", "annotations"}));
 }
 
+TEST(validate, workload_has_passed_when_its_check_has_ended_well) {
+  const auto passed = [](const char* statuses) {
+    return check_passed(*parse_json(std::string(R"({"status":{"phase":"Pending","initContainerStatuses":)") +
+                                    statuses + "}}"));
+  };
+  EXPECT_TRUE(passed(R"([{"name":"cuda-validation","state":{"terminated":{"exitCode":0}}}])"));
+  EXPECT_FALSE(passed(R"([{"name":"cuda-validation","state":{"terminated":{"exitCode":1}}}])"));
+  EXPECT_FALSE(passed(R"([{"name":"cuda-validation","state":{"running":{}},
+                           "lastState":{"terminated":{"exitCode":0}}}])"));
+  EXPECT_FALSE(passed("[]"));
+}
+
 TEST(validate, resource_choice_is_deterministic) {
   const auto pick = [](const char* allocatable) {
     return pick_resource(*parse_json(std::string(R"({"metadata":{"name":"n"},"status":{"allocatable":)") +

@@ -105,6 +105,9 @@ HollowNode::HollowNode(Loop& loop, std::shared_ptr<kube::Transport> transport, H
     state.code = hollow_exec(machine_, argv);
     return state;
   };
+  runtime_->defer_exec = [this](const auto& info, const auto& argv, Duration limit, const auto& done) {
+    return wait_for(info, argv, limit, done);
+  };
   // The drop-in adds the handlers that RuntimeClasses name.
   wiring_ = machine_.on_change([this] {
     if (machine_.toolkit()) runtime_->handlers.insert({"nvidia", "nvidia-cdi", "nvidia-legacy"});
@@ -128,6 +131,39 @@ HollowNode::~HollowNode() {
   kubelet_.reset();
   running_.clear();
   ended_.clear();
+}
+
+bool HollowNode::wait_for(const ContainerInfo& info, const std::vector<std::string>& argv, Duration limit,
+                          const Runtime::Done<ExitState>& done) {
+  const auto files = awaited_files(argv);
+  if (!files) return false;
+  const std::uint64_t number = next_wait_++;
+  Wait& wait = waits_[number];
+  wait.container = info.id;
+  wait.files = *files;
+  wait.done = done;
+  wait.deadline = loop_.after(limit, [this, number] { end_wait(number, 137); });
+  if (!waited_) waited_ = machine_.on_change([this] { look_at_waits(); });
+  look_at_waits();
+  return true;
+}
+
+void HollowNode::look_at_waits() {
+  std::vector<std::uint64_t> over;
+  for (const auto& [number, wait] : waits_) {
+    if (std::ranges::all_of(wait.files, [this](const auto& file) { return hollow_file(machine_, file); }))
+      over.push_back(number);
+  }
+  for (const std::uint64_t number : over) end_wait(number, 0);
+}
+
+void HollowNode::end_wait(std::uint64_t number, int code) {
+  auto wait = waits_.extract(number);
+  if (waits_.empty()) waited_.reset();
+  if (wait.empty()) return;
+  ExitState state;
+  state.code = code;
+  wait.mapped().done(state);
 }
 
 void HollowNode::note(std::string_view verb, std::string_view object, std::string_view detail) {
@@ -184,6 +220,8 @@ void HollowNode::power_off(const std::string& kernel) {
   stop_kubelet();
   note("power-off", kernel);
   on_ = false;
+  waits_.clear();
+  waited_.reset();
   running_.clear();
   offers_.clear();
   runtime_->go_away();
@@ -275,6 +313,10 @@ void HollowNode::container_started(const ContainerSpec& spec, const ContainerInf
 }
 
 void HollowNode::container_ended(const ContainerInfo& info) {
+  std::vector<std::uint64_t> waits;
+  for (const auto& [number, wait] : waits_)
+    if (wait.container == info.id) waits.push_back(number);
+  for (const std::uint64_t number : waits) end_wait(number, 137);
   const auto found = running_.find(info.id);
   if (found == running_.end()) return;
   note("end", info.name, "code " + std::to_string(info.exit_code));

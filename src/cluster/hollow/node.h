@@ -59,6 +59,14 @@ class HollowNode {
     std::unique_ptr<Program> program;
   };
 
+  // A probe that waits for files.
+  struct Wait {
+    std::string container;  // its id
+    std::vector<std::string> files;
+    Runtime::Done<ExitState> done;
+    Handle deadline;
+  };
+
   HollowNodeOptions options_;
   Loop& loop_;
   std::shared_ptr<Link> link_;
@@ -73,6 +81,9 @@ class HollowNode {
   std::vector<std::unique_ptr<Program>>
       ended_;  // until the next turn: a program's own call may have ended it
   Handle wiring_;
+  std::map<std::uint64_t, Wait> waits_;
+  std::uint64_t next_wait_ = 1;
+  Handle waited_;  // while somebody waits
   bool pull_fails_ = false;
   bool on_ = false;  // programs may run
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
@@ -82,6 +93,10 @@ class HollowNode {
   Result<std::unique_ptr<Program>> program_of(const ContainerSpec& spec, const std::string& id);
   void container_started(const ContainerSpec& spec, const ContainerInfo& info);
   void container_ended(const ContainerInfo& info);
+  bool wait_for(const ContainerInfo& info, const std::vector<std::string>& argv, Duration limit,
+                const Runtime::Done<ExitState>& done);
+  void look_at_waits();
+  void end_wait(std::uint64_t number, int code);
   std::string image_fault(const std::string& image, bool pull) const;
   const SandboxSpec* sandbox(const std::string& uid) const;
   void note(std::string_view verb, std::string_view object, std::string_view detail = {});

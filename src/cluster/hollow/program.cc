@@ -94,11 +94,19 @@ class Exporter : public Program {
 
 class Toolkit : public Program {
  public:
-  explicit Toolkit(ProgramContext context) : context_(std::move(context)) {}
-  void start() override { context_.machine.wire_toolkit(); }
+  explicit Toolkit(ProgramContext context)
+      : context_(std::move(context)), configured_(context_.env_or("TOOLKIT_CONFIGURED_FILE")) {}
+  ~Toolkit() override {
+    if (!configured_.empty()) context_.machine.remove_gates(configured_);
+  }
+  void start() override {
+    context_.machine.wire_toolkit();
+    if (!configured_.empty()) context_.machine.open_gate(configured_);
+  }
 
  private:
   ProgramContext context_;
+  std::string configured_;
 };
 
 // The driver container: builds, loads, and takes the modules out again when it is told to end.
@@ -133,9 +141,8 @@ std::unique_ptr<Program> wait_for(ProgramContext context) {
   std::set<std::string> files(context.words.begin() + 1, context.words.end());
   return std::make_unique<WaitsFor>(
       std::move(context), [files](HollowMachine& machine) -> std::optional<int> {
-        const bool all = std::ranges::all_of(files, [&](const std::string& file) {
-          return file.starts_with(kGates) && machine.gate(file.substr(kGates.size()));
-        });
+        const bool all =
+            std::ranges::all_of(files, [&](const auto& file) { return hollow_file(machine, file); });
         return all ? std::optional<int>(0) : std::nullopt;
       });
 }
@@ -168,6 +175,7 @@ const std::map<std::string, Maker, std::less<>>& table() {
       {"nvidia-toolkit",
        [](ProgramContext context) { return std::make_unique<Toolkit>(std::move(context)); }},
       {"toolkit", [](ProgramContext context) { return std::make_unique<Toolkit>(std::move(context)); }},
+      {"validations", make_validations},
       {"nvidia-validator", make_validator},
       {"validator", make_validator},
       {"pause", idle},
@@ -223,6 +231,17 @@ Result<std::unique_ptr<Program>> make_program(ProgramContext context) {
     return fail(Code::kNotFound, "exec: \"" + words[0] + "\": a hollow node plays no such program");
   }
   return found->second(std::move(context));
+}
+
+bool hollow_file(const HollowMachine& machine, const std::string& path) {
+  return machine.gate(path.starts_with(kGates) ? path.substr(kGates.size()) : path);
+}
+
+std::optional<std::vector<std::string>> awaited_files(std::vector<std::string> argv) {
+  if (argv.size() > 1 && base_name(argv[0]) == "gpu-node") argv.erase(argv.begin());
+  if (argv.size() < 2 || base_name(argv[0]) != "wait-for") return std::nullopt;
+  argv.erase(argv.begin());
+  return argv;
 }
 
 int hollow_exec(HollowMachine& machine, const std::vector<std::string>& argv) {

@@ -76,11 +76,16 @@ class Program {
 
 // kNotFound: no such program in the image; the text is what a runtime says.
 Result<std::unique_ptr<Program>> make_program(ProgramContext context);
+// The files that a probe waits for (gpu-node wait-for FILE…); nothing where it runs something else. Files of
+// a container's own are gates of the machine too, by their whole path.
+std::optional<std::vector<std::string>> awaited_files(std::vector<std::string> argv);
+bool hollow_file(const HollowMachine& machine, const std::string& path);
 // What a probe or hook runs inside of a container: its exit code.
 int hollow_exec(HollowMachine& machine, const std::vector<std::string>& argv);
 
 // Makers of single programs, by file.
 std::unique_ptr<Program> make_validator(ProgramContext context);
+std::unique_ptr<Program> make_validations(ProgramContext context);
 std::unique_ptr<Program> make_device_plugin(ProgramContext context);
 std::unique_ptr<Program> make_feature_discovery(ProgramContext context);
 std::unique_ptr<Program> make_nfd_worker(ProgramContext context);

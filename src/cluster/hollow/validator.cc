@@ -5,6 +5,7 @@
 #include "cluster/hollow/program.h"
 #include "kube/informer.h"
 #include "kube/object.h"
+#include "validate/sequence.h"
 #include "validate/workload.h"
 
 namespace gpuop::cluster {
@@ -189,7 +190,88 @@ class Validator : public Program {
   Handle changes_, call_, deadline_;
 };
 
+// Components one after the other, and then what the container is for (validate/sequence.h).
+class Validations : public Program {
+ public:
+  explicit Validations(ProgramContext context) : context_(std::move(context)) {}
+  ~Validations() override {
+    if (!passed_file_.empty()) context_.machine.remove_gates(passed_file_);
+  }
+
+  void start() override {
+    std::vector<std::string> words;
+    auto word = context_.words.begin() + 1;
+    for (; word != context_.words.end() && *word != "--"; ++word) {
+      if (word->starts_with("--passed-file="))
+        passed_file_ = word->substr(word->find('=') + 1);
+      else if (!word->starts_with("--"))
+        words.push_back(*word);
+    }
+    if (word != context_.words.end()) program_.assign(word + 1, context_.words.end());
+    auto steps = validate::parse_steps(words);
+    if (!steps) return context_.exit(1);
+    steps_ = std::move(*steps);
+    next();
+  }
+  void stopping() override {
+    if (running_) running_->stopping();
+  }
+
+ private:
+  // The record of a pod: gone with a boot.
+  std::string record(const std::string& component) const {
+    return "passed/" + context_.pod_uid + "/" + context_.container + "/" + component;
+  }
+
+  void next() {
+    while (at_ < steps_.size() && context_.machine.gate(record(steps_[at_].component)) &&
+           context_.machine.gate(steps_[at_].component + "-ready"))
+      ++at_;
+    ProgramContext context = context_;
+    if (at_ == steps_.size()) {
+      if (!passed_file_.empty()) context_.machine.open_gate(passed_file_);
+      context.words = program_;
+    } else {
+      context.words = {"nvidia-validator"};
+      for (const std::string& entry : steps_[at_].env) {
+        const auto equals = entry.find('=');
+        context.env[entry.substr(0, equals)] = entry.substr(equals + 1);
+      }
+      context.env["COMPONENT"] = steps_[at_].component;
+      context.exit = [this, alive = std::weak_ptr<bool>(alive_)](int code) {
+        if (alive.expired()) return;
+        context_.loop.post([this, alive, code] {
+          if (!alive.expired()) ended(code);
+        });
+      };
+    }
+    auto made = make_program(std::move(context));
+    if (!made) return context_.exit(127);
+    running_ = std::move(*made);
+    running_->start();
+  }
+
+  void ended(int code) {
+    if (code != 0) return context_.exit(code);
+    context_.machine.open_gate(record(steps_[at_].component));
+    ++at_;
+    next();
+  }
+
+  ProgramContext context_;
+  std::string passed_file_;
+  std::vector<std::string> program_;
+  std::vector<validate::Step> steps_;
+  std::size_t at_ = 0;
+  std::unique_ptr<Program> running_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
 }  // namespace
+
+std::unique_ptr<Program> make_validations(ProgramContext context) {
+  return std::make_unique<Validations>(std::move(context));
+}
 
 std::unique_ptr<Program> make_validator(ProgramContext context) {
   return std::make_unique<Validator>(std::move(context));

@@ -259,15 +259,16 @@ void RecordingRuntime::remove_container(const std::string& id, Done<void> done) 
   });
 }
 
-void RecordingRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration,
+void RecordingRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
                             Done<ExitState> done) {
   if (Container* container = by_id(id)) note("exec " + title(container->info) + " " + join(argv, " "));
-  later([this, id, argv, done] {
+  later([this, id, argv, limit, done] {
     if (away_) return done(away());
     Container* found = by_id(id);
     if (found == nullptr || found->info.state != ContainerState::kRunning) {
       return done(fail(Code::kNotFound, "exec in container '" + id + "': it is not running"));
     }
+    if (defer_exec && defer_exec(found->info, argv, limit, done)) return;
     done(on_exec ? on_exec(found->info, argv) : Result<ExitState>(ExitState{}));
   });
 }

@@ -30,6 +30,10 @@ class RecordingRuntime : public Runtime {
 
   std::function<Play(const ContainerSpec&)> behave;
   std::function<Result<ExitState>(const ContainerInfo&, const std::vector<std::string>& argv)> on_exec;
+  // Asked first: whether it takes the call, and answers it by `done` when it will.
+  std::function<bool(const ContainerInfo&, const std::vector<std::string>& argv, Duration limit,
+                     const Done<ExitState>& done)>
+      defer_exec;
   std::set<std::string> handlers{"", "runc"};
   // Images that are neither here nor to be had; everything else is present, or pulled when `pull_all` is
   // false.

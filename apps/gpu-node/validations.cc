@@ -1,0 +1,85 @@
+// validations: the validator's components one after the other in one container, and then what the container
+// is for.
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "cli.h"
+#include "roles.h"
+#include "validate/sequence.h"
+
+namespace gpuop {
+namespace {
+
+// Becomes the program; only comes back when there is none.
+Result<> become(std::vector<std::string> program) {
+  if (program.empty()) program = {self_path().string(), "pause", "all validations are successful"};
+  std::vector<char*> argv;
+  argv.reserve(program.size() + 1);
+  for (std::string& word : program) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  // It starts as a container's first program does, and not with the signals blocked that we have waited for.
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execvp(argv.front(), argv.data());
+  return fail(errno_error("run '" + program.front() + "'", errno));
+}
+
+Result<int> validate_all(const std::vector<std::string>& words, validate::Sequence sequence,
+                         const fs::path& passed_file) {
+  sequence.steps = TRY(validate::parse_steps(words));
+  sequence.pod = env_or("POD_UID");
+  sequence.validator = {self_path().string(), "validator"};
+  TRY(make_dirs(sequence.output_dir));
+  Loop loop;
+  int stopped_by = 0;
+  const Handle signals = on_signals(loop, {SIGTERM, SIGINT, SIGQUIT}, [&](int number) {
+    stopped_by = number;
+    loop.stop();
+  });
+  const auto code = validate::run_sequence(loop, sequence);
+  if (stopped_by != 0) return 128 + stopped_by;
+  if (code && *code == 0 && !passed_file.empty()) TRY(write_file_atomic(passed_file, ""));
+  return code;
+}
+
+}  // namespace
+
+int validations_main(int argc, char** argv) {
+  int own = 1;
+  while (own < argc && std::strcmp(argv[own], "--") != 0) ++own;
+  std::vector<std::string> program(argv + std::min(own + 1, argc), argv + argc);
+
+  CLI::App app(
+      "Prove stages of this node one after the other, then run PROGRAM (behind --; default: pause).");
+  std::vector<std::string> words;
+  validate::Sequence sequence;
+  fs::path passed_file;
+  app.add_option("STEP", words, "component of the validator, followed by NAME=value of its environment")
+      ->required();
+  app.add_option("--record", sequence.record, "file that says what passed in this pod (POD_UID)");
+  app.add_option("--passed-file", passed_file, "file that is made when all have passed");
+  app.add_option("--output-dir", sequence.output_dir, "folder of the gate files")
+      ->envname("OUTPUT_DIR")
+      ->capture_default_str();
+  if (auto code = parse_command_line(app, own, argv)) return *code;
+
+  log::setup("validations");
+  Result<> became{};
+  const auto code = validate_all(words, std::move(sequence), passed_file);
+  if (code && *code == 0) became = become(std::move(program));
+  if (const Error* error = !code ? &code.error() : !became ? &became.error() : nullptr) {
+    log::error(error->text());
+    return 1;
+  }
+  return *code;
+}
+
+}  // namespace gpuop

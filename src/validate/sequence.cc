@@ -1,0 +1,102 @@
+#include "validate/sequence.h"
+
+#include <csignal>
+#include <set>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "validate/validator.h"
+
+namespace gpuop::validate {
+namespace {
+
+// The container's environment with the step's own above it.
+std::vector<std::string> environment_of(const Step& step) {
+  const auto name_of = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
+  std::set<std::string> own;
+  for (const std::string& entry : step.env) own.insert(name_of(entry));
+  std::vector<std::string> env = current_environment();
+  std::erase_if(env, [&](const std::string& entry) { return own.contains(name_of(entry)); });
+  env.insert(env.end(), step.env.begin(), step.env.end());
+  return env;
+}
+
+// Components that passed in this pod.
+class Record {
+ public:
+  explicit Record(const Sequence& sequence) : sequence_(sequence) {
+    if (sequence.record.empty()) return;
+    const auto text = read_file(sequence.record);
+    if (!text) return;
+    const auto lines = split(*text, '\n');
+    if (lines.front() == sequence.pod) passed_.insert(lines.begin() + 1, lines.end());
+  }
+  bool passed(const std::string& component) const {
+    return passed_.contains(component) && file_exists(sequence_.output_dir / (component + "-ready"));
+  }
+  Result<> add(const std::string& component) {
+    passed_.insert(component);
+    if (sequence_.record.empty()) return {};
+    std::string text = sequence_.pod;
+    for (const std::string& name : passed_) text += "\n" + name;
+    TRY(write_file_atomic(sequence_.record, text));
+    return {};
+  }
+
+ private:
+  const Sequence& sequence_;
+  std::set<std::string> passed_;
+};
+
+Result<int> run_step(Loop& loop, const Sequence& sequence, const Step& step) {
+  Command command{sequence.validator, environment_of(step)};
+  command.argv.insert(command.argv.end(), {"-c", step.component});
+  SpawnOptions streams;
+  streams.stdout_fd = 1;
+  streams.stderr_fd = 2;
+  streams.die_with_parent = true;
+  std::optional<int> code;
+  const auto child =
+      TRY(Child::spawn(loop, command, streams, [&code](const ExitState& state) { code = state.code; }));
+  loop.run_until([&code] { return code.has_value(); }, std::chrono::hours(24 * 365 * 50));
+  if (code) return *code;
+  child->kill(SIGTERM);
+  return fail(Code::kCancelled, "stopped while " + step.component + " was being validated");
+}
+
+}  // namespace
+
+Result<std::vector<Step>> parse_steps(std::span<const std::string> words) {
+  const auto known = components();
+  std::vector<Step> steps;
+  for (const std::string& word : words) {
+    if (const auto equals = word.find('='); equals != std::string::npos && equals > 0 && !steps.empty()) {
+      steps.back().env.push_back(word);
+      continue;
+    }
+    if (std::ranges::find(known, word) == known.end() || word == "metrics")
+      return fail(Code::kInvalid, "read the validations: '" + word +
+                                      "': not a component, nor NAME=value of one" +
+                                      did_you_mean(word, known));
+    steps.push_back({word, {}});
+  }
+  if (steps.empty()) return fail(Code::kInvalid, "read the validations: none is named");
+  return steps;
+}
+
+Result<int> run_sequence(Loop& loop, const Sequence& sequence) {
+  Record record(sequence);
+  for (const Step& step : sequence.steps) {
+    if (record.passed(step.component)) {
+      log::info("passed before in this pod", {{"component", step.component}});
+      continue;
+    }
+    if (const int code = TRY(run_step(loop, sequence, step)); code != 0) return code;
+    TRY(record.add(step.component));
+  }
+  return 0;
+}
+
+}  // namespace gpuop::validate

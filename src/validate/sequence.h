@@ -1,0 +1,41 @@
+// Several components of the validator, one after the other in one container. A kubelet starts the next init
+// container only when it has seen the end of the one before, which it looks for once a second: four checks of
+// some hundredths of a second took four seconds so.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/loop.h"
+#include "base/result.h"
+
+namespace gpuop::validate {
+
+// One component, and what its environment has beyond the container's: "NAME=value".
+struct Step {
+  std::string component;
+  std::vector<std::string> env;
+  bool operator==(const Step&) const = default;
+};
+
+// COMPONENT [NAME=value…] COMPONENT … Errors: an unknown component, or none. Pure.
+Result<std::vector<Step>> parse_steps(std::span<const std::string> words);
+
+struct Sequence {
+  std::vector<Step> steps;
+  std::vector<std::string> validator;  // the validator's command line; "-c COMPONENT" is put behind it
+  std::filesystem::path output_dir = "/run/nvidia/validations";  // of the gates
+  // What has passed in the pod `pod` (its UID) is written into the file `record`, and is not done again when
+  // only the container starts anew while its gate is still open, as init containers are not. Empty: no
+  // record.
+  std::filesystem::path record;
+  std::string pod;
+};
+
+// Runs them, each as a process of its own with our standard output and error. The first exit code that is not
+// 0 ends it and is answered; 0 after the last. kCancelled: the loop was stopped, the process was told to end.
+Result<int> run_sequence(Loop& loop, const Sequence& sequence);
+
+}  // namespace gpuop::validate

@@ -1,0 +1,78 @@
+#include "validate/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "base/text.h"
+
+namespace gpuop::validate {
+namespace {
+
+TEST(validate, steps_are_components_with_their_own_variables) {
+  const auto parse = [](std::vector<std::string> words) { return parse_steps(words); };
+  EXPECT_EQ(*parse({"driver", "WITH_WAIT=true", "A=b=c", "cuda"}),
+            (std::vector<Step>{{"driver", {"WITH_WAIT=true", "A=b=c"}}, {"cuda", {}}}));
+  const auto wrong = parse({"driver", "toolkti"});
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(
+      wrong.error().text(),
+      "read the validations: 'toolkti': not a component, nor NAME=value of one (did you mean 'toolkit'?)");
+  EXPECT_FALSE(parse({"WITH_WAIT=true", "driver"}));
+  EXPECT_FALSE(parse({"metrics"})) << "it never ends";
+  EXPECT_FALSE(parse({}));
+}
+
+// A validator that writes down how it was called, opens the gate, and fails where a file says so.
+class Validations : public ::testing::Test {
+ protected:
+  Validations() {
+    const fs::path script = dir.path() / "validator";
+    const std::string at = dir.path().string();
+    EXPECT_TRUE(write_file_atomic(script,
+                                  "#!/bin/sh\necho $2 ${MORE-none} >>" + at + "/calls\n[ ! -e " + at +
+                                      "/fail-$2 ] || exit 3\ntouch " + at + "/gates/$2-ready\n",
+                                  0755));
+    EXPECT_TRUE(make_dirs(dir.path() / "gates"));
+    sequence.steps = {{"driver", {"MORE=1"}}, {"toolkit", {}}, {"cuda", {"MORE=2"}}};
+    sequence.validator = {script.string()};
+    sequence.output_dir = dir.path() / "gates";
+    sequence.record = dir.path() / "record";
+    sequence.pod = "uid-1";
+  }
+  // The exit code, and what was called since the last time.
+  std::pair<int, std::string> run() {
+    const auto code = run_sequence(loop, sequence);
+    const auto calls = read_file(dir.path() / "calls");
+    EXPECT_TRUE(remove_file(dir.path() / "calls"));
+    return {code ? *code : -1, calls ? *calls : ""};
+  }
+  void fails(const std::string& step) { EXPECT_TRUE(write_file_atomic(dir.path() / ("fail-" + step), "")); }
+
+  TempDir dir;
+  Loop loop;
+  Sequence sequence;
+};
+
+TEST_F(Validations, run_in_order_each_with_its_own_variables) {
+  EXPECT_EQ(run(), std::pair(0, std::string("driver 1\ntoolkit none\ncuda 2\n")));
+}
+
+TEST_F(Validations, end_with_the_first_that_fails_and_go_on_there_in_the_same_pod) {
+  fails("toolkit");
+  EXPECT_EQ(run(), std::pair(3, std::string("driver 1\ntoolkit none\n")));
+  EXPECT_EQ(run(), std::pair(3, std::string("toolkit none\n"))) << "as init containers do";
+  EXPECT_TRUE(remove_file(dir.path() / "fail-toolkit"));
+  EXPECT_EQ(run(), std::pair(0, std::string("toolkit none\ncuda 2\n")));
+  EXPECT_EQ(run(), std::pair(0, std::string()));
+}
+
+TEST_F(Validations, start_anew_in_another_pod_and_where_a_gate_is_gone) {
+  EXPECT_EQ(run().first, 0);
+  EXPECT_TRUE(remove_file(dir.path() / "gates/toolkit-ready"));
+  EXPECT_EQ(run().second, "toolkit none\n");
+  sequence.pod = "uid-2";
+  EXPECT_EQ(run().second, "driver 1\ntoolkit none\ncuda 2\n");
+}
+
+}  // namespace
+}  // namespace gpuop::validate
