@@ -505,8 +505,6 @@ TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
   EXPECT_EQ(mount_path(main, "host-dev-char"), "/host-dev-char");
   EXPECT_TRUE(has(main, {"lifecycle", "preStop"}));
 
-  Rendered without = with_own_image("{devicePlugin: {enabled: false}}");
-  EXPECT_FALSE(command_of(without.container(kValidator, kValidator)).contains(" plugin "));
   Rendered upstream("{toolkit: {enabled: true}}");
   EXPECT_TRUE(upstream.container(kValidator, "cuda-validation").is_object());
   EXPECT_TRUE(upstream.container(kToolkitSet, "driver-validation").is_object());
