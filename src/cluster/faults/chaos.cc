@@ -83,6 +83,10 @@ class Maker {
       case ApiFault::kLostAnswer:
         break;
     }
+    // Subresources are neither listed nor watched.
+    const auto reads = [](const std::string& verb) { return verb == "list" || verb == "watch"; };
+    if (std::ranges::any_of(fault.where.verbs, reads))
+      fault.where.resource = fault.where.resource.substr(0, fault.where.resource.find('/'));
     // What has no end in time ends by number.
     if (!fault.span) fault.times = 50;
   }
