@@ -45,7 +45,10 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   of(kube::kPods).add_index("node", [](const Json& pod) {
     return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};
   });
-  add(kube::kControllerRevisions, ns_, {"revision"});
+  add(kube::kControllerRevisions, ns_,
+      {"revision", "data.spec.template.metadata.annotations",
+       "data.spec.template.spec.initContainers.env.name",
+       "data.spec.template.spec.initContainers.env.value"});
   add(kube::kConfigMaps, ns_, {"data"});
   add(kube::kSecrets, ns_, {});
   add(kube::kServices, ns_, {"spec"});

@@ -251,7 +251,7 @@ void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object
                      failed(*pass);
                    } else {
                      for (const Json& object : plan->states.front().objects) {
-                       const Readiness readiness = live_readiness(cache_, object);
+                       const Readiness readiness = live_readiness(cache_, object, true);
                        if (readiness.ready) continue;
                        outcome = driver_waiting(str(kube::name_of(object)) + ": " + readiness.reason);
                        break;

@@ -109,12 +109,19 @@ ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::stri
       facts.taken_over.insert(std::string(kube::name_of(*live)));
   });
   if (facts.openshift()) gather_openshift(cache, facts);
+  cache.of(kube::kDaemonSets).for_each([&](const std::shared_ptr<const Json>& live) {
+    if (const auto first = kube::annotation(*live, kModuleConfigFirst); !first.empty())
+      facts.module_configs[std::string(kube::name_of(*live))] = {
+          str(first), has(*live, {"spec", "template", "metadata", "annotations", kModuleConfig})};
+  });
   for (const auto& name : config_maps) {
     const auto live = cache.of(kube::kConfigMaps).get(kube::object_key(cache.ns(), name));
     if (!live) continue;
     auto& keys = facts.config_maps[name];
     for (const auto& [key, value] : get_object(*live, {"data"})) keys.emplace_back(key);
     std::sort(keys.begin(), keys.end());
+    const Json* data = find(*live, {"data"});
+    facts.config_map_hashes[name] = std::to_string(fnv1a32(data ? to_canonical_text(*data) : ""));
   }
   for (const auto& name : secrets) {
     if (cache.of(kube::kSecrets).get(kube::object_key(cache.ns(), name))) facts.secrets.insert(name);
@@ -122,7 +129,7 @@ ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::stri
   return facts;
 }
 
-Readiness live_readiness(const ClusterCache& cache, const Json& wanted) {
+Readiness live_readiness(const ClusterCache& cache, const Json& wanted, bool same_configuration) {
   const ObjectRef ref = ref_of(wanted);
   const auto live = cache.live(ref);
   if (ref.kind != "DaemonSet") return {};
@@ -138,7 +145,7 @@ Readiness live_readiness(const ClusterCache& cache, const Json& wanted) {
       revisions.push_back(revision);
     });
   }
-  return daemonset_ready(live.get(), pods, revisions);
+  return daemonset_ready(live.get(), pods, revisions, same_configuration);
 }
 
 }  // namespace gpuop::op

@@ -31,7 +31,8 @@ struct ToolkitFindings {
 ToolkitFindings driver_toolkit_findings(const policy::ClusterPolicySpec& spec, const ClusterFacts& facts);
 
 // Whether a wanted object that is in the cluster has done what its form asks; anything but a DaemonSet has.
-Readiness live_readiness(const ClusterCache& cache, const Json& wanted);
+// `same_configuration`: as daemonset_ready() has it.
+Readiness live_readiness(const ClusterCache& cache, const Json& wanted, bool same_configuration = false);
 
 // "containerd", "docker" or "crio" from the gpu.present nodes (§4.6); warnings for a mixed cluster.
 std::string detect_runtime(const ClusterCache& cache, bool openshift, std::vector<std::string>& warnings);

@@ -23,6 +23,11 @@ namespace gpuop::op {
 
 // The annotation by which a DaemonSet's change is noticed: the hash of the object as it was rendered.
 inline constexpr std::string_view kHashAnnotation = "nvidia.com/last-applied-hash";
+// What the files of kernelModuleConfig were when a driver's DaemonSet was first made or taken over
+// ("NAME:HASH", on the DaemonSet), and what they are, on its pods, from the first change on: so that pods
+// roll with it, and never at a takeover (operands-driver-validator.md, D-29).
+inline constexpr std::string_view kModuleConfigFirst = "nvidia.com/gpu-operator.kernel-module-config-first";
+inline constexpr std::string_view kModuleConfig = "nvidia.com/gpu-operator.kernel-module-config";
 // The label of a ConfigMap whose data OpenShift fills in: once it is there it is left alone.
 inline constexpr std::string_view kInjectCertificates = "config.openshift.io/inject-trusted-cabundle";
 
@@ -63,15 +68,23 @@ struct ClusterFacts {
   // Keys of the ConfigMaps in the operator's namespace that the policy names; a name that is absent here does
   // not exist. config_map_refs() says which to look for.
   std::map<std::string, std::vector<std::string>> config_maps;
-  std::set<std::string> secrets;      // of secret_refs(): those that exist
-  bool has_service_monitors = false;  // CRD servicemonitors.monitoring.coreos.com is there
-  bool has_prometheus_rules = false;  // CRD prometheusrules.monitoring.coreos.com is there
+  std::map<std::string, std::string> config_map_hashes;  // of the same, over keys and values
+  std::set<std::string> secrets;                         // of secret_refs(): those that exist
+  bool has_service_monitors = false;                     // CRD servicemonitors.monitoring.coreos.com is there
+  bool has_prometheus_rules = false;                     // CRD prometheusrules.monitoring.coreos.com is there
 
   JsonArray own_taints;  // core/v1 Taints that the operator puts on GPU nodes: every operand tolerates them
 
   // Driver DaemonSets that upstream's operator made and we took over: their pod template keeps upstream's
   // form, since a change would restart drivers (operator.md §9).
   std::set<std::string> taken_over;
+
+  // By DaemonSet: what kModuleConfigFirst says, and whether its pods have kModuleConfig.
+  struct ModuleConfig {
+    std::string first;
+    bool changed = false;
+  };
+  std::map<std::string, ModuleConfig> module_configs;
 
   // OpenShift; version "" elsewhere.
   std::string openshift_version;  // "4.19"

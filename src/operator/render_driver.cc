@@ -305,6 +305,7 @@ class DriverRenderer {
     add_proxy(view, pod, true);
     if (spec_.host_network) use_host_network(pod);
     set_digest(pod, digest(pod, pool, image, known));
+    note_module_config(view, daemonset, spec_.kernel_module_config.name);
     set(daemonset, {"metadata", "annotations", kHashAnnotation}, object_hash(daemonset));
     return {};
   }

@@ -75,6 +75,8 @@ void name_layout(const View& view, Json& daemonset, const DriverLayout& layout);
 Result<> mount_kernel_module_config(const View& view, Json& pod,
                                     std::initializer_list<std::string_view> containers,
                                     const std::string& name, std::string_view field);
+// Says on the DaemonSet which content they have, and on its pods once that has changed.
+void note_module_config(const View& view, Json& daemonset, const std::string& name);
 void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, std::string_view main,
                           const std::string& main_image);
 

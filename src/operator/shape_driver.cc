@@ -309,6 +309,18 @@ Result<> mount_kernel_module_config(const View& view, Json& pod,
   return {};
 }
 
+void note_module_config(const View& view, Json& daemonset, const std::string& name) {
+  const auto hash = view.facts.config_map_hashes.find(name);
+  if (hash == view.facts.config_map_hashes.end()) return;
+  const std::string now = name + ":" + hash->second;
+  const auto seen = view.facts.module_configs.find(str(get_string(daemonset, {"metadata", "name"})));
+  const bool known = seen != view.facts.module_configs.end() && seen->second.first.starts_with(name + ":");
+  const std::string& first = known ? seen->second.first : now;
+  set(daemonset, {"metadata", "annotations", kModuleConfigFirst}, first);
+  if (known && (seen->second.changed || first != now))
+    set(daemonset, {"spec", "template", "metadata", "annotations", kModuleConfig}, now);
+}
+
 void shape_driver_toolkit(const View& view, Json& pod, const DriverLayout& layout, std::string_view main,
                           const std::string& main_image) {
   constexpr std::string_view kShared = "shared-nvidia-driver-toolkit";
@@ -481,6 +493,7 @@ Result<> shape_driver(const View& view, Json& daemonset, const DriverLayout& lay
   shape_driver_toolkit(view, pod, layout, kDriver, image);
   if (spec.host_network) use_host_network(pod);
   set_digest(pod);
+  note_module_config(view, daemonset, spec.kernel_module_config.name);
   return {};
 }
 

@@ -42,6 +42,7 @@ Result<> shape_vgpu_manager(const View& view, Json& daemonset, const DriverLayou
                                  "spec.vgpuManager.kernelModuleConfig"));
   shape_driver_toolkit(view, pod, layout, kContainer, image);
   if (manager.host_network) use_host_network(pod);
+  note_module_config(view, daemonset, manager.kernel_module_config.name);
   return {};
 }
 

@@ -182,6 +182,23 @@ TEST(operator_drivers, a_resource_shapes_its_pods) {
             env_value(*find_container(pod, "k8s-driver-manager"), "DRIVER_CONFIG_DIGEST"));
 }
 
+TEST(operator_drivers, upstream_s_gaps_are_closed) {
+  DriverNode suse = node("s");
+  suse.labels["feature.node.kubernetes.io/system-os_release.ID"] = "sles";
+  suse.labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "15.6";
+  const State modules = rendered(driver("d", "{usePrecompiled: true}"), {suse}, facts());
+  ASSERT_FALSE(modules.error) << modules.error->text();
+  EXPECT_NE(to_text(daemonset(modules)).find("/run/host/lib/modules"), std::string::npos);
+  const State gds = rendered(driver("d", R"({kernelModuleType: open, imagePullSecrets: [d],
+      gds: {enabled: true, repository: r, image: i, version: '2.20', imagePullPolicy: Always, imagePullSecrets: [g]},
+      manager: {imagePullSecrets: [m]}})"),
+                             {node("a")}, facts());
+  ASSERT_FALSE(gds.error) << gds.error->text();
+  const Json& pod = pod_spec(daemonset(gds));
+  EXPECT_EQ(get_string(*find_container(pod, "nvidia-fs-ctr"), {"imagePullPolicy"}), "Always");
+  EXPECT_EQ(to_text(*find(pod, {"imagePullSecrets"})), R"([{"name":"d"},{"name":"m"},{"name":"g"}])");
+}
+
 TEST(operator_drivers, a_vgpu_host_manager_is_no_driver_for_containers) {
   const State state = rendered(driver("v", "{driverType: vgpu-host-manager}"), {node("a")}, facts());
   ASSERT_FALSE(state.error) << state.error->text();

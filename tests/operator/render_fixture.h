@@ -57,6 +57,7 @@ inline ClusterFacts facts_of_cases() {
   facts.gpu_nodes = {{"plain-a", "ubuntu", "22.04", "5.15.0-91-generic", ""},
                      {"plain-b", "ubuntu", "22.04", "5.15.0-113-generic", ""}};
   facts.config_maps = {{"kmod-params", {"nvidia.conf"}}, {"repo-config", {"custom.list"}}};
+  for (const auto& [name, keys] : facts.config_maps) facts.config_map_hashes[name] = "1";
   return facts;
 }
 

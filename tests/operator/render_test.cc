@@ -267,6 +267,38 @@ TEST(operator_render, case42_mps_root) {
   EXPECT_EQ(r.env(kPlugin, "nvidia-device-plugin", "MPS_ROOT"), "/mnt/mps");
 }
 
+TEST(operand_manifests, case31_precompiled_on_rhel) {
+  Rendered r("{driver: {usePrecompiled: true, version: '580'}}",
+             with_os("rhel", "9.5", "5.14.0-503.11.1.el9_5.x86_64"));
+  const char* name = "nvidia-driver-daemonset-5.14.0-503.11.1.el9.5-rhel9.5";
+  ASSERT_TRUE(r.has_object("DaemonSet", name)) << r.error("state-driver");
+  EXPECT_EQ(get_string(r.pod(name), {"nodeSelector", "feature.node.kubernetes.io/kernel-version.full"}),
+            "5.14.0-503.11.1.el9_5.x86_64");
+  EXPECT_EQ(r.image(name, "nvidia-driver-ctr"),
+            "nvcr.io/nvidia/driver:580-5.14.0-503.11.1.el9_5.x86_64-rhel9");
+}
+
+TEST(operand_manifests, case33_rolling_updates_leave_the_driver_alone) {
+  Rendered r("{daemonsets: {updateStrategy: RollingUpdate, rollingUpdate: {maxUnavailable: '1'}}}");
+  for (const std::string& name : r.daemonsets()) {
+    const Json& strategy = *find(r.object("DaemonSet", name), {"spec", "updateStrategy"});
+    EXPECT_EQ(to_text(strategy), name == kDriverSet
+                                     ? R"({"type":"OnDelete"})"
+                                     : R"({"type":"RollingUpdate","rollingUpdate":{"maxUnavailable":1}})")
+        << name;
+  }
+}
+
+TEST(operand_manifests, case43_nri_needs_no_runtime_class) {
+  Rendered r("{cdi: {nriPluginEnabled: true}}");
+  for (const std::string& name : r.daemonsets()) EXPECT_FALSE(has(r.pod(name), {"runtimeClassName"})) << name;
+  EXPECT_FALSE(r.has_object("RuntimeClass", "nvidia"));
+  EXPECT_EQ(get_string(r.object("DaemonSet", "nvidia-dcgm-exporter"),
+                       {"spec", "template", "metadata", "annotations",
+                        "nvidia.cdi.k8s.io/container.nvidia-dcgm-exporter"}),
+            "management.nvidia.com/gpu=all");
+}
+
 TEST(operand_manifests, case32_gds_with_precompiled_is_an_error) {
   std::string error =
       Rendered("{driver: {usePrecompiled: true}, gds: {enabled: true}}").error("state-driver");

@@ -184,6 +184,101 @@ TEST(operator_control, case23_case24_daemonset_readiness) {
   EXPECT_EQ(outcome.message, "ClusterPolicy is not ready; states not ready: [state-driver]");
 }
 
+TEST(operator_control, case11_of_equal_age_the_first_by_name_is_active) {
+  const auto make = [](const char* name) {
+    return std::make_shared<const Json>(
+        *parse_json(std::string(R"({"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z","name":")") +
+                    name + R"("}})"));
+  };
+  EXPECT_EQ(active_policy({make("b"), make("a")}), "a");
+}
+
+TEST(operator_control, a_template_that_makes_no_other_driver_leaves_its_pods_current) {
+  const auto make = [](const std::string& text) { return std::make_shared<const Json>(*parse_json(text)); };
+  const Json live = *parse_json(
+      R"({"metadata":{"name":"d","uid":"u","generation":2},"spec":{"updateStrategy":{"type":"OnDelete"}},
+    "status":{"observedGeneration":2,"desiredNumberScheduled":1,"numberAvailable":1}})");
+  const auto revision = [&](const std::string& hash, int number, const std::string& digest,
+                            const std::string& modules) {
+    Json out =
+        *parse_json(R"({"metadata":{"ownerReferences":[{"kind":"DaemonSet","uid":"u","controller":true}]}})");
+    set(out, {"metadata", "name"}, "d-" + hash);
+    set(out, {"revision"}, number);
+    set(out, {"data", "spec", "template", "metadata", "annotations", kModuleConfig}, modules);
+    set(out, {"data", "spec", "template", "spec", "initContainers"},
+        JsonArray{
+            JsonObject{{"env", JsonArray{JsonObject{{"name", "DRIVER_CONFIG_DIGEST"}, {"value", digest}}}}}});
+    return std::make_shared<const Json>(out);
+  };
+  const auto pod = make(
+      R"({"metadata":{"name":"p","labels":{"controller-revision-hash":"h1"},
+          "ownerReferences":[{"kind":"DaemonSet","uid":"u","controller":true}]},"status":{"phase":"Running"}})");
+  const auto ready = [&](const std::string& digest, const std::string& modules, bool same) {
+    return daemonset_ready(&live, {pod}, {revision("h1", 1, "7", "a"), revision("h2", 2, digest, modules)},
+                           same)
+        .ready;
+  };
+  EXPECT_TRUE(ready("7", "a", true));
+  EXPECT_FALSE(ready("7", "a", false)) << "a ClusterPolicy's driver is as its revision says";
+  EXPECT_FALSE(ready("8", "a", true));
+  EXPECT_FALSE(ready("7", "b", true));
+}
+
+TEST(operand_manifests_control, case35_the_content_of_module_parameters_rolls_pods_from_its_first_change_on) {
+  Cluster cluster;
+  const Json config = *parse_json(R"({"metadata":{"name":"mods"},"data":{"nvidia.conf":"NVreg_A=1"}})");
+  Cluster::must(kube::await(*cluster.loop, [&](auto done) {
+    return cluster.client->create(kube::kConfigMaps, kNs, config, {}, done);
+  }));
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"driver":{"enabled":true,"repository":"r","image":"driver","version":"580.105.08",
+                          "kernelModuleConfig":{"name":"mods"}}})");
+  cluster.settle();
+  const auto driver = [&] { return cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset"); };
+  const auto told = [&] {
+    return str(get_string(driver(), {"spec", "template", "metadata", "annotations", kModuleConfig}));
+  };
+  const auto digest = [&] {
+    const std::string text = to_text(driver());
+    return text.substr(text.find("DRIVER_CONFIG_DIGEST"), 60);
+  };
+  ASSERT_FALSE(driver().is_null()) << to_text(cluster.condition("p", "Error"));
+  EXPECT_EQ(told(), "");
+  const std::string before = digest();
+  cluster.merge(kube::kConfigMaps, kNs, "mods", R"({"data":{"nvidia.conf":"NVreg_A=2"}})");
+  cluster.settle();
+  const std::string second = told();
+  EXPECT_NE(second, "");
+  EXPECT_EQ(digest(), before);
+  // Back again is another change.
+  cluster.merge(kube::kConfigMaps, kNs, "mods", R"({"data":{"nvidia.conf":"NVreg_A=1"}})");
+  cluster.settle();
+  EXPECT_NE(told(), "");
+  EXPECT_NE(told(), second);
+  const int writes = cluster.writes;
+  cluster.controller.reset();
+  cluster.start_operator();
+  cluster.settle();
+  EXPECT_EQ(cluster.writes, writes);
+}
+
+TEST(operator_control, nodes_of_another_runtime_are_named) {
+  Cluster cluster;
+  for (const auto& [name, version] :
+       {std::pair{"c", "containerd://2.0.0"}, std::pair{"d", "cri-o://1.33.0"}}) {
+    cluster.node(name, kGpu);
+    Json patch = JsonObject{};
+    set(patch, {"status", "nodeInfo", "containerRuntimeVersion"}, version);
+    cluster.merge(kube::kNodes, "", name, to_text(patch), "status");
+  }
+  cluster.policy("p");
+  cluster.settle();
+  std::string warned;
+  for (const auto& name : cluster.names(kube::kEvents, "default"))
+    warned += str(get_string(cluster.get(kube::kEvents, "default", name), {"message"})) + " ";
+  EXPECT_NE(warned.find("not configured: d"), std::string::npos) << warned;
+}
+
 TEST(operator_control, case03_an_unresolvable_image_stops_its_state_only) {
   Cluster cluster;
   cluster.node("n1", kGpu);
