@@ -66,6 +66,25 @@ TEST(cluster_hollow, nodes_that_register_with_the_startup_taint_become_schedulab
   EXPECT_EQ(get_string(get_array(*node, {"spec", "taints"})[0], {"key"}), "nvidia.com/gpu");
 }
 
+// What the API server and the fleet make of the operator's objects is nobody's change.
+TEST(cluster_hollow, an_operator_that_was_killed_takes_nothing_for_a_change) {
+  auto fleet = make(with_faults(R"(faults:
+  - {at: 120s, node: "*", event: container-crash, container: gpu-operator}
+  - {at: 240s, node: "*", event: container-crash, container: gpu-operator}
+)"));
+  ASSERT_TRUE(fleet);
+  fleet->loop().run_for(119s);
+  ASSERT_TRUE(fleet->ready()) << fleet->first_broken_link();
+  fleet->loop().run_for(10min);
+  EXPECT_TRUE(fleet->ready()) << fleet->first_broken_link();
+  const auto events = kube::await(
+      fleet->loop(), [&](const auto& done) { return fleet->client().list(kube::kEvents, "", {}, done); });
+  ASSERT_TRUE(events);
+  EXPECT_FALSE(get_array(*events, {"items"}).empty());
+  for (const Json& event : get_array(*events, {"items"}))
+    EXPECT_NE(get_string(event, {"reason"}), "ChangePutBack") << to_text(event);
+}
+
 TEST(cluster_hollow, an_operator_that_finds_no_node_is_named) {
   auto fleet = make(one_tainted("example.com/private"));
   ASSERT_TRUE(fleet);
