@@ -179,12 +179,12 @@ class Check {
 
   // --- types ---
 
-  const Json& resolved(const Json& schema) const {
+  const Json* resolved(const Json* schema) const {
     constexpr std::string_view kPrefix = "#/definitions/";
-    const auto reference = get_string(schema, {"$ref"});
+    const auto reference = get_string(*schema, {"$ref"});
     if (!reference.starts_with(kPrefix)) return schema;
     const Json* found = find(rules_.schema, {"definitions", reference.substr(kPrefix.size())});
-    return found ? *found : schema;
+    return found ? found : schema;
   }
 
   static bool has_type(const Json& value, std::string_view type) {
@@ -217,7 +217,7 @@ class Check {
   }
 
   void types(const Json& value, const Json& schema_or_reference, const std::string& path) {
-    const Json& schema = resolved(schema_or_reference);
+    const Json& schema = *resolved(&schema_or_reference);
     const auto wanted = wanted_types(schema);
     if (!wanted.empty() &&
         std::ranges::none_of(wanted, [&](const auto& type) { return has_type(value, type); })) {

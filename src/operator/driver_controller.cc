@@ -40,7 +40,9 @@ struct DriverController::Pass {
   DriverOwnership ownership;
   std::vector<std::pair<Object, policy::NvidiaDriver>> todo;
   std::size_t at = 0;
-  std::string now;  // the resource that is under way
+  std::string now;            // the resource that is under way
+  std::size_t labelling = 0;  // owner labels without an answer yet
+  bool walked = false;        // every resource is through
 };
 
 DriverController::DriverController(kube::Client& client, ClusterCache& cache,
@@ -169,12 +171,16 @@ void DriverController::label_nodes(const std::shared_ptr<Pass>& pass, const Driv
     if (wanted->second == (present ? as_text(*present) : "")) continue;
     const Json value = wanted->second.empty() ? Json(nullptr) : Json(wanted->second);
     const Json patch = JsonObject{{"metadata", JsonObject{{"labels", JsonObject{{kDriverOwner, value}}}}}};
+    ++pass->labelling;
     client_
         .patch(kube::kNodes, "", node.name, kube::Patch::kMerge, patch, {},
-               [pass, name = node.name](kube::ApiResult<> result) {
-                 if (result || result.error().not_found()) return;
-                 log::warn("node got no driver owner", {{"node", name}, {"error", result.error().message}});
-                 pass->ok = false;
+               [this, pass, name = node.name](const kube::ApiResult<>& result) {
+                 --pass->labelling;
+                 if (!result && !result.error().not_found()) {
+                   log::warn("node got no driver owner", {{"node", name}, {"error", result.error().message}});
+                   pass->ok = false;
+                 }
+                 end_if_through(pass);
                })
         .detach();
   }
@@ -185,10 +191,16 @@ void DriverController::failed(Pass& pass) {
   pass.ok = false;
 }
 
+// What failed after the pass would never be tried again.
+void DriverController::end_if_through(const std::shared_ptr<Pass>& pass) {
+  if (!pass->walked || pass->labelling > 0) return;
+  client_.loop().post([pass] { std::exchange(pass->done, nullptr)(pass->ok); });
+}
+
 void DriverController::next(const std::shared_ptr<Pass>& pass) {
   if (pass->at == pass->todo.size()) {
-    client_.loop().post([pass] { std::exchange(pass->done, nullptr)(pass->ok); });
-    return;
+    pass->walked = true;
+    return end_if_through(pass);
   }
   const auto& [live, driver] = pass->todo[pass->at++];
   pass->now = driver.name;

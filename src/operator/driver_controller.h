@@ -51,6 +51,7 @@ class DriverController {
   std::vector<DriverNode> gpu_nodes() const;
   void label_nodes(const std::shared_ptr<Pass>& pass, const DriverOwnership& ownership);
   void next(const std::shared_ptr<Pass>& pass);
+  void end_if_through(const std::shared_ptr<Pass>& pass);
   void failed(Pass& pass);
   void look_again(const std::string& driver, Duration wait);
   void reconcile(const std::shared_ptr<Pass>& pass, const Object& live, const policy::NvidiaDriver& driver);

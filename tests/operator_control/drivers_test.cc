@@ -158,6 +158,48 @@ TEST(operator_drivers_control, case35_a_pool_with_a_tainted_node_keeps_its_daemo
   EXPECT_TRUE(cluster.driver_sets().empty());
 }
 
+TEST(operator_drivers_control, an_owner_label_that_is_refused_comes_again) {
+  Drivers cluster;
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  int failures = 5;
+  cluster.refuse = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (request.method != "PATCH" || request.body.find(kOwner) == std::string::npos || failures == 0)
+      return std::nullopt;
+    --failures;
+    return Cluster::status_answer(500, "InternalError", "no");
+  };
+  EXPECT_EQ(cluster.driver("default", R"({"default":true})"), "201");
+  EXPECT_EQ(cluster.labels("n1").count(kOwner), 0u);
+  cluster.loop->run_for(30s);
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "default");
+}
+
+TEST(operator_drivers_control, an_edit_of_a_drivers_daemonset_is_put_back_and_told) {
+  Drivers cluster;
+  cluster.node("n1", kGpu);
+  EXPECT_EQ(cluster.driver("default", R"({"default":true})"), "201");
+  ASSERT_EQ(cluster.driver_sets().size(), 1u);
+  const std::string set = cluster.driver_sets().front();
+  const Json before = cluster.get(kube::kDaemonSets, kNs, set);
+  cluster.merge(kube::kDaemonSets, kNs, set,
+                R"({"spec":{"template":{"spec":{"priorityClassName":"theirs"}}}})");
+  cluster.settle();
+  EXPECT_TRUE(*find(cluster.get(kube::kDaemonSets, kNs, set), {"spec"}) == *find(before, {"spec"}));
+  const auto advice = [&] {
+    const Json live = cluster.get(kube::kNvidiaDrivers, "", "default");
+    const Json* found = kube::condition(live, "Advice");
+    return found ? str(get_string(*found, {"message"})) : "";
+  };
+  EXPECT_TRUE(
+      advice().starts_with("DaemonSet '" + set + "': spec.template.spec.priorityClassName was changed by ") &&
+      advice().find("put back: change NVIDIADriver 'default' instead") != std::string::npos)
+      << advice();
+  cluster.loop->run_for(11min);
+  EXPECT_EQ(advice(), "");
+}
+
 TEST(operator_drivers_control, feature_labels_that_blink_take_no_driver_away) {
   Drivers cluster;
   cluster.node("n1", kGpu);
