@@ -108,6 +108,8 @@ std::size_t tell_idle(const cluster::HollowFleet& fleet, bool stable) {
 
 std::string why_not(const cluster::HollowFleet& fleet) {
   if (!fleet.ready()) return "First broken link: " + fleet.first_broken_link();
+  if (const Duration over = fleet.faults_over(); over > fleet.events().elapsed())
+    return "Everything is ready, but the faults are over only at " + format_go_duration(over);
   const std::string waits = fleet.unsettled();
   return waits.empty() ? "Everything is ready, and something is still being written: see --events"
                        : "Everything is ready, but " + waits;

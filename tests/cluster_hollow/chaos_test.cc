@@ -2,7 +2,7 @@
 // did. The whole of it: ./run campaign chaos.
 #include <gtest/gtest.h>
 
-#include "cluster/faults/names.h"
+#include "cluster/hollow/known_names.h"
 #include "runs.h"
 
 namespace gpuop::cluster::runs {
@@ -25,14 +25,10 @@ TEST(cluster_hollow, a_run_replays_byte_for_byte) {
 }
 
 TEST(cluster_hollow, plans_survive_their_text_and_their_faults_can_happen) {
-  const std::vector<std::string> whole{"create", "delete", "get", "list", "patch", "update", "watch"};
-  const std::vector<std::string> part{"get", "patch", "update"};
   FaultNames names;
-  for (const char* name :
-       {"pods", "nodes", "daemonsets", "nodefeatures", "configmaps", "leases", "clusterpolicies"})
-    names.resources.push_back({.name = name, .verbs = whole});
-  for (const char* name : {"pods/status", "clusterpolicies/status"})
-    names.resources.push_back({.name = name, .verbs = part});
+  for (const ChaosNode& node : chaos_nodes()) names.nodes.push_back({node.name, node.gpus});
+  names.resources = known_resources(install());
+  names.containers = known_containers(assets(), install());
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const FaultPlan plan = chaos_plan(seed, chaos_nodes());
     const std::string text = faults_text(plan);

@@ -55,6 +55,25 @@ TEST_F(sim_run, not_ready_is_one_and_the_broken_link_is_named) {
   EXPECT_NE(ended.out.find("not ready after 2m0s. First broken link: "), std::string::npos) << ended.out;
 }
 
+TEST_F(sim_run, what_keeps_a_ready_fleet_from_being_stable_is_named) {
+  const ExitState late = run({fleet_, "--faults", file("late.yaml", "faults: [{clock: 1h, at: 9h}]\n"),
+                              "--until", "stable", "--timeout", "3m"});
+  EXPECT_EQ(late.code, 1) << late.out;
+  EXPECT_NE(
+      late.out.find("not stable after 3m0s. Everything is ready, but the faults are over only at 9h0m0s"),
+      std::string::npos)
+      << late.out;
+  const std::string crashes = file("crashes.yaml", R"(
+faults:
+  - {at: 179s, node: gpu, event: container-crash, container: worker}
+  - {at: 179500ms, node: gpu, event: container-crash, container: worker}
+)");
+  const ExitState waits = run({fleet_, "--faults", crashes, "--until", "stable", "--timeout", "3m"});
+  EXPECT_EQ(waits.code, 1) << waits.out;
+  EXPECT_NE(waits.out.find("Everything is ready, but pod "), std::string::npos) << waits.out;
+  EXPECT_NE(waits.out.find(": container worker waits: CrashLoopBackOff"), std::string::npos) << waits.out;
+}
+
 TEST_F(sim_run, faults_that_struck_nothing_are_named_and_counted) {
   const std::string faults = file("faults.yaml", R"(
 faults:

@@ -455,6 +455,9 @@ bool HollowFleet::stable(Duration quiet) const {
 std::string HollowFleet::unsettled() const {
   return impl_->unsettled();
 }
+Duration HollowFleet::faults_over() const {
+  return impl_->options.faults.over();
+}
 std::vector<IdleFault> HollowFleet::idle_faults() const {
   return cluster::idle_faults(impl_->options.faults, impl_->records(), impl_->log.elapsed());
 }

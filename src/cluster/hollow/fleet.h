@@ -61,6 +61,8 @@ class HollowFleet {
   bool stable(Duration quiet = std::chrono::seconds(60)) const;
   // What keeps the last of these from being so: "pod x: container y waits: CrashLoopBackOff"; empty: nothing.
   std::string unsettled() const;
+  // When every fault of the plan has come and those with an end are over.
+  Duration faults_over() const;
   // Faults that struck nothing so far.
   std::vector<IdleFault> idle_faults() const;
   // In words: "node gpu-1, stage toolkit: …".
