@@ -109,6 +109,26 @@ TEST(operator_manifests, the_sample_policy_renders_our_roles) {
   }
 }
 
+TEST(operator_manifests, every_type_of_the_default_vgpu_configuration_has_a_configuration_of_its_name) {
+  const fs::path file = fs::path(SOURCE_ROOT) / "assets/state-vgpu-device-manager/0400_configmap.yaml";
+  const Json map = documents(file).at(0);
+  const Json config = parse_yaml_one(get_string(map, {"data", "config.yaml"}), "config").value().value;
+  const JsonObject& all = get_object(config, {"vgpu-configs"});
+  EXPECT_GT(all.size(), 500u);
+  std::set<std::string> boards;
+  for (const auto& [name, entries] : all)
+    for (const Json& entry : entries.as_array())
+      for (const auto& [type, count] : get_object(entry, {"vgpu-devices"})) {
+        EXPECT_TRUE(all.contains(type)) << type;
+        EXPECT_GT(count.as_int64(), 0) << type;
+        if (name == "default")
+          boards.insert(str(get_string(entry, {"device-filter"})));
+        else
+          EXPECT_EQ(std::string_view(name), std::string_view(type));
+      }
+  EXPECT_GE(boards.size(), 50u);
+}
+
 TEST(operator_manifests, crds_are_complete_yaml) {
   fs::path dir = fs::path(SOURCE_ROOT) / "deploy/chart/crds";
   std::set<std::string> names;

@@ -1,0 +1,44 @@
+// The operator's own program, and what gpuctl says of a cluster before an installation.
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "base/process.h"
+#include "demo_fleet.h"
+
+namespace gpuop {
+namespace {
+
+ExitState run(std::vector<std::string> argv) {
+  auto result = run_command({.argv = std::move(argv), .env = {}}, 30s);
+  return result ? std::move(*result) : ExitState{.code = -1, .err = result.error().text()};
+}
+
+// operator.md, acceptance case 41.
+TEST(operator_process, case41_without_its_namespace_it_ends_and_names_the_variable) {
+  const ExitState ended = run({BUILD_ROOT "/bin/gpu-operator", "--kubeconfig", "/nonexistent"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE((ended.out + ended.err).find("OPERATOR_NAMESPACE"), std::string::npos) << ended.out << ended.err;
+}
+
+using preflight = DemoFleet;
+
+TEST_F(preflight, says_of_a_cluster_what_speaks_against_it) {
+  bring_up();
+  const std::string kubeconfig = fleet_->kubeconfig().string();
+  const auto check = [&](const std::string& values) {
+    const fs::path file = dir_.path() / "values.yaml";
+    EXPECT_TRUE(write_file_atomic(file, values).has_value());
+    return run({BUILD_ROOT "/bin/gpuctl", "preflight", "--cluster", "--kubeconfig", kubeconfig, "--values",
+                file.string()});
+  };
+  const ExitState good = check("driver: {version: 580.105.08}\n");
+  EXPECT_EQ(good.code, 0) << good.out << good.err;
+  // A branch that does not know the fleet's newest GPU.
+  const ExitState bad = check("driver: {version: 470.256.02}\n");
+  EXPECT_EQ(bad.code, 1) << bad.out << bad.err;
+  EXPECT_NE(bad.out.find("cluster: error: "), std::string::npos) << bad.out;
+  EXPECT_NE(bad.out.find("node h200"), std::string::npos) << bad.out;
+}
+
+}  // namespace
+}  // namespace gpuop
