@@ -33,11 +33,11 @@ TEST_F(preflight, says_of_a_cluster_what_speaks_against_it) {
   };
   const ExitState good = check("driver: {version: 580.105.08}\n");
   EXPECT_EQ(good.code, 0) << good.out << good.err;
-  // A branch that does not know the fleet's newest GPU.
-  const ExitState bad = check("driver: {version: 470.256.02}\n");
+  const ExitState bad = check("driver: {manager: {image: k8s-driver-manager, version: v0.6.0}}\n");
   EXPECT_EQ(bad.code, 1) << bad.out << bad.err;
-  EXPECT_NE(bad.out.find("cluster: error: "), std::string::npos) << bad.out;
-  EXPECT_NE(bad.out.find("node h200"), std::string::npos) << bad.out;
+  EXPECT_NE(bad.out.find("cluster: error: driver-manager: "), std::string::npos) << bad.out;
+  EXPECT_EQ(run({BUILD_ROOT "/bin/gpuctl", "preflight", "--cluster", "--kubeconfig", "/nonexistent"}).code,
+            2);
 }
 
 }  // namespace

@@ -180,6 +180,10 @@ TEST_F(Rendered, ten_policies_become_what_upstream_made_of_them) {
     EXPECT_TRUE(loop_.run_until([this] { return owned().empty(); }, 60s)) << "what it owned is collected";
     must({"delete", "nodes", "--all"});
   }
+  // A cluster of this kind has nothing that speaks against the chart's own values.
+  must({"create", "--validate=false", "-f", "-"}, nodes());
+  const auto checked = run({BUILD_ROOT "/bin/gpuctl", "preflight", "--cluster", "--kubeconfig", bare()}, 30s);
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
   for (const op::Known& each : known)
     EXPECT_TRUE(each.used) << "known difference that is none: " << each.prefix;
 }
