@@ -39,8 +39,8 @@ Result<> write_event(Loop& loop, const std::string& component, const std::string
       {"firstTimestamp", now},
       {"lastTimestamp", now},
       {"count", 1}};
-  const auto made =
-      kube::await(loop, [&](auto done) { return client->create(kube::kEvents, ns, event, {}, done); });
+  const auto made = kube::await(
+      loop, [&](auto done) { return client->create(kube::kEvents, ns, event, {}, std::move(done)); });
   if (!made) return fail(made.error().error("write an Event about pod '" + pod + "'"));
   return {};
 }

@@ -164,7 +164,9 @@ bool has_mount(const Json& container, std::string_view at) {
 // What an init container checks becomes words of a step. Its variables go with it, unless they come from the
 // pod or are read by the runtime: then they are the container's.
 void add_step(Json& main, const Json& check, JsonArray& command) {
-  command.emplace_back(env_value(check, "COMPONENT"));
+  const std::string component = env_value(check, "COMPONENT");
+  command.emplace_back(component);
+  if (component == "cuda") command.emplace_back("VALIDATOR_PROOF_FOLDER=/run/nvidia/validations");
   for (const Json& entry : get_array(check, {"env"})) {
     const auto name = get_string(entry, {"name"});
     if (name == "COMPONENT") continue;

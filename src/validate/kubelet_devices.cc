@@ -22,6 +22,7 @@ std::string gpus_of(const std::vector<podresources::Allocatable>& resources) {
       counts[resource.resource] += resource.ids.size();
   }
   std::vector<std::string> parts;
+  parts.reserve(counts.size());
   for (const auto& [name, count] : counts) parts.push_back(name + ": " + std::to_string(count));
   return join(parts, ", ");
 }

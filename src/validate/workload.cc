@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/files.h"
+#include "base/inotify.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -128,11 +130,12 @@ WorkloadOptions workload_options(std::string node, std::string ns) {
     if (const auto name = trim(secret); !name.empty()) options.pull_secrets.emplace_back(name);
   }
   options.runtime_class = env_or("VALIDATOR_RUNTIME_CLASS");
+  options.proof_folder = env_or("VALIDATOR_PROOF_FOLDER");
   return options;
 }
 
 Json workload_pod(Workload which, const WorkloadOptions& options, const Json& owner,
-                  std::string_view resource) {
+                  std::string_view resource, std::string_view proof) {
   const auto [app, check] = names_of(which);
   const bool cuda = which == Workload::kCuda;
   JsonObject metadata{{"generateName", std::string(app) + "-"},
@@ -149,6 +152,14 @@ Json workload_pod(Workload which, const WorkloadOptions& options, const Json& ow
     metadata["annotations"] =
         JsonObject{{"nvidia.cdi.k8s.io/container.cuda-validation", "management.nvidia.com/gpu=all"}};
     set(first, {"env"}, JsonArray{JsonObject{{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "all"}}});
+    if (!proof.empty()) {
+      find_mutable(first, {"env"})
+          ->as_array()
+          .push_back(JsonObject{{"name", "VECTOR_ADD_PASSED_FILE"},
+                                {"value", options.proof_folder + "/" + std::string(proof)}});
+      set(first, {"volumeMounts"},
+          JsonArray{JsonObject{{"name", "proof"}, {"mountPath", options.proof_folder}}});
+    }
   } else {
     const JsonObject one{{resource, "1"}};
     set(first, {"resources"}, JsonObject{{"limits", one}, {"requests", one}});
@@ -164,6 +175,9 @@ Json workload_pod(Workload which, const WorkloadOptions& options, const Json& ow
                   {"containers", JsonArray{container(app, options, script, std::move(security))}}};
   if (const Json* tolerations = find(owner, {"spec", "template", "spec", "tolerations"}))
     spec["tolerations"] = *tolerations;
+  if (cuda && !proof.empty())
+    spec["volumes"] =
+        JsonArray{JsonObject{{"name", "proof"}, {"hostPath", JsonObject{{"path", options.proof_folder}}}}};
   if (!options.runtime_class.empty()) spec["runtimeClassName"] = options.runtime_class;
   if (!options.pull_secrets.empty()) {
     JsonArray secrets;
@@ -218,13 +232,20 @@ Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const Wo
   });
   if (!owner) return fail(owner.error().error("read DaemonSet 'nvidia-operator-validator'"));
   TRY(delete_earlier(loop, client, which, options));
-  const Json pod = workload_pod(which, options, *owner, resource);
+  // No other pod's: an earlier one may still be about to write.
+  std::string proof;
+  if (which == Workload::kCuda && !options.proof_folder.empty())
+    proof = ".cuda-passed-" + std::to_string(loop.now().time_since_epoch().count());
+  const Json pod = workload_pod(which, options, *owner, resource, proof);
   const auto made =
       kube::await(loop, [&](auto done) { return client.create(kube::kPods, options.ns, pod, {}, done); });
   if (!made) return fail(made.error().error("create validation pod"));
   const std::string name(kube::name_of(*made));
   log::info("validation pod created", {{"pod", name}});
-  return watch_until(
+  const fs::path file = fs::path(options.proof_folder) / proof;
+  std::unique_ptr<DirWatch> written;
+  if (!proof.empty()) written = TRY(DirWatch::create(loop, options.proof_folder, [] {}));
+  const auto result = watch_until(
       loop, client, kube::kPods, options.ns, name, limit,
       [](const Json& now) -> std::optional<Result<>> {
         const auto phase = get_string(now, {"status", "phase"});
@@ -232,7 +253,10 @@ Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const Wo
         if (phase == "Failed") return fail(Code::kUnavailable, pod_state(now));
         return std::nullopt;
       },
-      [&](const Json* last) { return last ? pod_state(*last) : "pod " + name + " was never seen"; });
+      [&](const Json* last) { return last ? pod_state(*last) : "pod " + name + " was never seen"; },
+      [&] { return !proof.empty() && file_exists(file); });
+  if (!proof.empty()) TRY(remove_file(file));
+  return result;
 }
 
 Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,

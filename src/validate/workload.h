@@ -21,6 +21,9 @@ struct WorkloadOptions {
   std::string pull_policy;                // VALIDATOR_IMAGE_PULL_POLICY
   std::vector<std::string> pull_secrets;  // VALIDATOR_IMAGE_PULL_SECRETS, split at commas
   std::string runtime_class;              // VALIDATOR_RUNTIME_CLASS
+  // A folder of the node, mounted here by the same path, into which the CUDA pod's check writes that it has
+  // passed; a kubelet tells a second later that it ended well. Empty: only the kubelet tells.
+  std::string proof_folder;  // VALIDATOR_PROOF_FOLDER
 };
 // From the environment.
 WorkloadOptions workload_options(std::string node, std::string ns);
@@ -28,9 +31,10 @@ WorkloadOptions workload_options(std::string node, std::string ns);
 enum class Workload { kCuda, kPlugin };
 
 // The pod; `owner`: the DaemonSet nvidia-operator-validator, whose owners and tolerations it gets.
-// `resource`: for kPlugin, what it asks for. Pure.
+// `resource`: for kPlugin, what it asks for. `proof`: the file in the proof folder that a kCuda writes;
+// empty: none. Pure.
 Json workload_pod(Workload which, const WorkloadOptions& options, const Json& owner,
-                  std::string_view resource);
+                  std::string_view resource, std::string_view proof = {});
 
 // The resource that kPlugin asks for, from the node's allocatable: MIG names sorted first, then exactly
 // nvidia.com/gpu, then the rest sorted. kNotFound when there is none. Pure.

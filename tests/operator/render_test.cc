@@ -519,7 +519,8 @@ TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
   // In order, and each variable only where its init container had it.
   auto at = after(" driver ", 0);
   at = after("DISABLE_DEV_CHAR_SYMLINK_CREATION=true", at);
-  at = after(" toolkit WITH_WAIT=false cuda WITH_WAIT=false ", at);
+  at = after(" toolkit WITH_WAIT=false cuda VALIDATOR_PROOF_FOLDER=/run/nvidia/validations WITH_WAIT=false ",
+             at);
   at = after("VALIDATOR_IMAGE=" + std::string(kOurs), at);
   at = after(" plugin ", at);
   at = after("WITH_WORKLOAD=true", at);

@@ -222,12 +222,24 @@ TEST(validate, workload_pods_have_upstreams_shape) {
   EXPECT_EQ(to_text(*find(cuda, {"spec", "tolerations"})),
             R"([{"key":"nvidia.com/gpu","operator":"Exists"}])");
   EXPECT_EQ(to_text(*find(cuda, {"spec", "imagePullSecrets"})), R"([{"name":"s1"}])");
+  EXPECT_FALSE(has(cuda, {"spec", "volumes"}));
   const Json plugin = workload_pod(Workload::kPlugin, options, owner(), "nvidia.com/gpu");
   const Json& first = get_array(plugin, {"spec", "initContainers"}).at(0);
   EXPECT_EQ(to_text(*find(first, {"resources"})),
             R"({"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}})");
   EXPECT_EQ(to_text(*find(first, {"securityContext"})), R"({"allowPrivilegeEscalation":false})");
   EXPECT_FALSE(has(plugin, {"metadata", "annotations"}));
+}
+
+TEST(validate, cuda_pod_writes_its_proof_where_a_folder_is_given) {
+  WorkloadOptions options{"n1", "gpu-operator", "img:1", "IfNotPresent", {}, "nvidia", "/run/proofs"};
+  const Json cuda = workload_pod(Workload::kCuda, options, owner(), "", ".cuda-passed-1");
+  const Json& first = get_array(cuda, {"spec", "initContainers"}).at(0);
+  EXPECT_EQ(to_text(get_array(first, {"env"}).at(1)),
+            R"({"name":"VECTOR_ADD_PASSED_FILE","value":"/run/proofs/.cuda-passed-1"})");
+  EXPECT_EQ(to_text(*find(first, {"volumeMounts"})), R"([{"name":"proof","mountPath":"/run/proofs"}])");
+  EXPECT_EQ(to_text(*find(cuda, {"spec", "volumes"})),
+            R"([{"name":"proof","hostPath":{"path":"/run/proofs"}}])");
 }
 
 TEST(validate, workload_has_passed_when_its_check_has_ended_well) {
