@@ -62,14 +62,14 @@ Result<> delete_earlier(Loop& loop, kube::Client& client, Workload which, const 
   kube::ListOptions filter;
   filter.label_selector = "app=" + std::string(names_of(which).app);
   filter.field_selector = "spec.nodeName=" + options.node;
-  const auto list =
-      kube::await(loop, [&](auto done) { return client.list(kube::kPods, options.ns, filter, done); });
+  const auto list = kube::await(
+      loop, [&](auto done) { return client.list(kube::kPods, options.ns, filter, std::move(done)); });
   if (!list) return fail(list.error().error("list earlier validation pods"));
   kube::DeleteOptions how;
   how.propagation = "Background";
   how.grace_seconds = 0;
   for (const auto& pod : get_array(*list, {"items"})) {
-    const auto gone = kube::await(loop, [&](auto done) {
+    const auto gone = kube::await(loop, [&](const auto& done) {
       return client.remove(kube::kPods, options.ns, kube::name_of(pod), how, done);
     });
     if (!gone && !gone.error().not_found()) {
@@ -222,13 +222,13 @@ Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const Wo
   if (options.image.empty()) return fail(Code::kInvalid, "run a validation pod: VALIDATOR_IMAGE is not set");
   std::string resource;
   if (which == Workload::kPlugin) {
-    const auto node =
-        kube::await(loop, [&](auto done) { return client.get(kube::kNodes, "", options.node, done); });
+    const auto node = kube::await(
+        loop, [&](auto done) { return client.get(kube::kNodes, "", options.node, std::move(done)); });
     if (!node) return fail(node.error().error("read node '" + options.node + "'"));
     resource = TRY(pick_resource(*node));
   }
   const auto owner = kube::await(loop, [&](auto done) {
-    return client.get(kube::kDaemonSets, options.ns, "nvidia-operator-validator", done);
+    return client.get(kube::kDaemonSets, options.ns, "nvidia-operator-validator", std::move(done));
   });
   if (!owner) return fail(owner.error().error("read DaemonSet 'nvidia-operator-validator'"));
   TRY(delete_earlier(loop, client, which, options));
@@ -237,8 +237,8 @@ Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const Wo
   if (which == Workload::kCuda && !options.proof_folder.empty())
     proof = ".cuda-passed-" + std::to_string(loop.now().time_since_epoch().count());
   const Json pod = workload_pod(which, options, *owner, resource, proof);
-  const auto made =
-      kube::await(loop, [&](auto done) { return client.create(kube::kPods, options.ns, pod, {}, done); });
+  const auto made = kube::await(
+      loop, [&](auto done) { return client.create(kube::kPods, options.ns, pod, {}, std::move(done)); });
   if (!made) return fail(made.error().error("create validation pod"));
   const std::string name(kube::name_of(*made));
   log::info("validation pod created", {{"pod", name}});
