@@ -43,7 +43,7 @@ struct Controller::Impl {
         waker(l, c, options.ns),
         configured(c, kube::kEvents, configured_runtimes(options.ns)),
         policies(
-            l, [this](const std::string&, Finished done) { reconcile(std::move(done)); }, policy_queue()),
+            l, [this](const std::string&, const Finished& done) { reconcile(done); }, policy_queue()),
         nodes(
             l, [this](const std::string& name, const Finished& done) { reconcile_node(name, done); },
             node_queue()),
@@ -84,7 +84,7 @@ struct Controller::Impl {
   void node_changed(const Object& old, const Object& now);
   void touch_drivers(const kube::Resource& type, const Json& object);
   void pass();
-  void reconcile(Finished done);
+  void reconcile(const Finished& done);
   void reconcile_active(const Object& live, const Finished& done);
   void finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry,
               const Finished& done);
@@ -325,7 +325,7 @@ std::string Controller::Impl::gpu_cluster() const {
   return name;
 }
 
-void Controller::Impl::reconcile(Finished done) {
+void Controller::Impl::reconcile(const Finished& done) {
   if (!leading) return done(true);
   const auto all = all_policies();
   const std::string chosen = active_policy(all);

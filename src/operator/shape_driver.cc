@@ -414,6 +414,7 @@ Result<std::vector<DriverLayout>> driver_layouts(const View& view, const std::st
   }
   if (tags.size() > 1) {
     std::vector<std::string> seen;
+    seen.reserve(tags.size());
     for (const auto& [tag, node] : tags) seen.push_back(tag + " ('" + node + "')");
     return fail(Code::kInvalid,
                 "find the operating system of GPU nodes: there are several: " + join(seen, ", ") +
