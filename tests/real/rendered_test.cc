@@ -17,6 +17,8 @@
 namespace gpuop::real {
 namespace {
 
+const std::string kPrograms = BUILD_ROOT "/bin/";
+
 std::string bare() {
   return env_or("GPUOP_REAL_BARE_KUBECONFIG");
 }
@@ -98,15 +100,16 @@ class Rendered : public ::testing::Test {
     SpawnOptions options;
     options.stdout_fd = options.stderr_fd = log;
     options.die_with_parent = true;
-    auto child = Child::spawn(
-        loop_,
-        {.argv = {BUILD_ROOT "/bin/gpu-operator", "--kubeconfig", bare(), "--assets", SOURCE_ROOT "/assets",
-                  "--metrics-bind-address", "0", "--health-probe-bind-address", "0"},
-         // What upstream's had at the captures.
-         .env = {std::string("OPERATOR_NAMESPACE=") + kOperatorNamespace,
-                 "VALIDATOR_IMAGE=nvcr.io/nvidia/gpu-operator:v26.7.0",
-                 "DRIVER_MANAGER_IMAGE=nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0"}},
-        options, [this](const ExitState&) { ended_ = true; });
+    auto child =
+        Child::spawn(loop_,
+                     {.argv = {kPrograms + "gpu-operator", "--kubeconfig", bare(), "--assets",
+                               std::string(SOURCE_ROOT) + "/assets", "--metrics-bind-address", "0",
+                               "--health-probe-bind-address", "0"},
+                      // What upstream's had at the captures.
+                      .env = {std::string("OPERATOR_NAMESPACE=") + kOperatorNamespace,
+                              "VALIDATOR_IMAGE=nvcr.io/nvidia/gpu-operator:v26.7.0",
+                              "DRIVER_MANAGER_IMAGE=nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0"}},
+                     options, [this](const ExitState&) { ended_ = true; });
     ::close(log);
     ASSERT_TRUE(child) << child.error().text();
     operator_ = std::move(*child);
@@ -182,7 +185,7 @@ TEST_F(Rendered, ten_policies_become_what_upstream_made_of_them) {
   }
   // A cluster of this kind has nothing that speaks against the chart's own values.
   must({"create", "--validate=false", "-f", "-"}, nodes());
-  const auto checked = run({BUILD_ROOT "/bin/gpuctl", "preflight", "--cluster", "--kubeconfig", bare()}, 30s);
+  const auto checked = run({kPrograms + "gpuctl", "preflight", "--cluster", "--kubeconfig", bare()}, 30s);
   EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
   for (const op::Known& each : known)
     EXPECT_TRUE(each.used) << "known difference that is none: " << each.prefix;
