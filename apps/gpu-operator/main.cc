@@ -131,7 +131,7 @@ Result<int> run(const Arguments& arguments) {
     return fail(text.error());
   }
   for (const auto& warning : warnings) log::warn(warning, {{"file", arguments.nfd_master_config}});
-  features::Master master(loop, *client, master_options);
+  features::Master master(loop, *client, master_options, &controller.nodes());
   int code = 0;
   std::unique_ptr<kube::LeaderElector> elector;
 

@@ -128,13 +128,22 @@ Json label_patch(const LabelChange& change, std::string_view resource_version) {
   return JsonObject{{"metadata", std::move(metadata)}};
 }
 
+namespace {
+bool same(const Json& a, const Json& b, Keys keys) {
+  const Json *left = find(a, keys), *right = find(b, keys);
+  return left && right ? *left == *right : left == right;
+}
+}  // namespace
+
 struct Master::Impl {
-  Impl(Loop& l, kube::Client& c, MasterOptions o)
+  Impl(Loop& l, kube::Client& c, MasterOptions o, kube::Informer* shared)
       : loop(l),
         client(c),
         options(std::move(o)),
         features(c, kube::kNodeFeatures, feature_options()),
-        nodes(c, kube::kNodes, {}),
+        own_nodes(shared != nullptr ? nullptr
+                                    : std::make_unique<kube::Informer>(c, kube::kNodes, node_options())),
+        nodes(shared != nullptr ? *shared : *own_nodes),
         queue(
             l,
             [this](const std::string& node, std::function<void(bool)> done) { work(node, std::move(done)); },
@@ -143,12 +152,20 @@ struct Master::Impl {
       return std::vector<std::string>{std::string(kube::label(object, kNodeName))};
     });
     features.on_change([this](const auto& old, const auto& now) { feature_changed(old, now); });
-    nodes.on_change([this](const auto& old, const auto& now) { node_changed(old, now); });
+    nodes.on_change([this, weak = std::weak_ptr(alive)](const auto& old, const auto& now) {
+      if (!weak.expired()) node_changed(old, now);
+    });
   }
 
   static kube::InformerOptions feature_options() {
     kube::InformerOptions keep;
     keep.keep = {"spec.labels"};  // raw features matter to rules only, and they are large
+    keep.compact = keep.paged = true;
+    return keep;
+  }
+  static kube::InformerOptions node_options() {
+    kube::InformerOptions keep;
+    keep.compact = keep.paged = true;
     return keep;
   }
   static kube::QueueOptions queue_options() {
@@ -179,7 +196,7 @@ struct Master::Impl {
       gone[node] = loop.elapsed();
     else
       gone.erase(node);
-    if (old && now && to_canonical_text(*old) == to_canonical_text(*now)) return;
+    if (old && now && same(*old, *now, {"spec"}) && same(*old, *now, {"metadata", "labels"})) return;
     if (!leading || !synced()) return;
     if (now && !nodes.get(node)) collect(node);
     queue.add(node);
@@ -193,7 +210,7 @@ struct Master::Impl {
       if (leading && synced()) collect(name);
       return;
     }
-    if (old && to_canonical_text(*find(*old, {"metadata"})) == to_canonical_text(*find(*now, {"metadata"})))
+    if (old && same(*old, *now, {"metadata", "labels"}) && same(*old, *now, {"metadata", "annotations"}))
       return;
     if (leading && synced()) queue.add(name);
   }
@@ -258,9 +275,10 @@ struct Master::Impl {
     order_features(objects, options.ns);
     std::vector<std::string> rejected;
     const auto wanted = merge_labels(objects, options, rejected);
-    if (const std::string text = join(rejected, "; "); told[name] != text) {
-      if (!text.empty()) log::warn("labels rejected", {{"node", name}, {"labels", text}});
-      told[name] = text;
+    if (const std::string text = join(rejected, "; "); text.empty()) {
+      told.erase(name);
+    } else if (std::exchange(told[name], text) != text) {
+      log::warn("labels rejected", {{"node", name}, {"labels", text}});
     }
     const LabelChange change = decide_labels(get_object(*node, {"metadata", "labels"}),
                                              get_object(*node, {"metadata", "annotations"}), wanted, remove);
@@ -287,23 +305,27 @@ struct Master::Impl {
   kube::Client& client;
   MasterOptions options;
   kube::Informer features;
-  kube::Informer nodes;
+  std::unique_ptr<kube::Informer> own_nodes;  // where no other is shared
+  kube::Informer& nodes;
   kube::WorkQueue queue;
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool leading = false;
   std::set<std::string> seen;            // nodes that had a pass
   std::map<std::string, Duration> gone;  // node to when its last NodeFeature was seen to vanish
   std::map<std::string, std::string> told;
 };
 
-Master::Master(Loop& loop, kube::Client& client, MasterOptions options)
-    : impl_(std::make_unique<Impl>(loop, client, std::move(options))) {}
+Master::Master(Loop& loop, kube::Client& client, MasterOptions options, kube::Informer* nodes)
+    : impl_(std::make_unique<Impl>(loop, client, std::move(options), nodes)) {}
 Master::~Master() = default;
 
 void Master::start_watching() {
   impl_->features.on_synced([raw = impl_.get()] { raw->begin(); });
-  impl_->nodes.on_synced([raw = impl_.get()] { raw->begin(); });
+  impl_->nodes.on_synced([raw = impl_.get(), weak = std::weak_ptr(impl_->alive)] {
+    if (!weak.expired()) raw->begin();
+  });
   impl_->features.start();
-  impl_->nodes.start();
+  if (impl_->own_nodes) impl_->own_nodes->start();
 }
 bool Master::synced() const {
   return impl_->synced();

@@ -12,6 +12,7 @@
 #include "base/loop.h"
 #include "base/result.h"
 #include "kube/client.h"
+#include "kube/informer.h"
 
 namespace gpuop::features {
 
@@ -48,7 +49,9 @@ Json label_patch(const LabelChange& change, std::string_view resource_version);
 
 class Master {
  public:
-  Master(Loop& loop, kube::Client& client, MasterOptions options);
+  // `nodes`: a collection of all nodes with their metadata that somebody else follows, too, and starts; it
+  // outlives the master. Null: one of its own.
+  Master(Loop& loop, kube::Client& client, MasterOptions options, kube::Informer* nodes = nullptr);
   ~Master();
   void start_watching();
   bool synced() const;

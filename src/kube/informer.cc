@@ -1,5 +1,7 @@
 #include "kube/informer.h"
 
+#include <algorithm>
+
 #include "kube/reflector.h"
 
 namespace gpuop::kube {
@@ -34,11 +36,11 @@ void when_synced(const std::vector<Informer*>& informers, std::function<void()> 
 // The cache with its handlers; the reflector (reflector.h) feeds it.
 struct Informer::Impl : ReflectorSink, std::enable_shared_from_this<Informer::Impl> {
   using Object = std::shared_ptr<const Json>;
-  using Cache = std::map<std::string, Object, std::less<>>;
+  using Cache = std::map<std::string, Kept, std::less<>>;
+  using Entry = const Cache::value_type*;
   struct Index {
     std::function<std::vector<std::string>(const Json&)> values;
-    std::map<std::string, std::map<std::string_view, Object>, std::less<>>
-        entries;  // keys point into the cache
+    std::map<std::string, std::vector<Entry>, std::less<>> entries;  // in key order
   };
   struct Handler {
     Changed call;
@@ -49,24 +51,35 @@ struct Informer::Impl : ReflectorSink, std::enable_shared_from_this<Informer::Im
       : loop(client.loop()),
         reflector(std::make_shared<Reflector>(client, type, std::move(options), *this)) {}
 
-  void replace(std::map<std::string, Object> objects) override {
+  void replace(std::map<std::string, Kept> objects) override {
     const auto keep = shared_from_this();
-    std::vector<std::pair<Object, Object>> changes;
+    // Whole objects only one at a time: there may be very many.
+    std::vector<std::pair<std::string, Kept>> changes;  // what it was before
     for (auto it = cache.begin(); it != cache.end();) {
       const auto next = std::next(it);
       if (!objects.contains(it->first)) {
-        changes.emplace_back(it->second, nullptr);
-        erase(it);
+        const Object old = it->second.get();
+        unindex(it, *old);
+        changes.emplace_back(it->first, std::move(it->second));
+        cache.erase(it);
       }
       it = next;
     }
     for (auto& [key, object] : objects) {
-      const auto old = cache.find(key);
-      if (old != cache.end() && version_of(*old->second) == version_of(*object)) continue;
-      changes.emplace_back(old == cache.end() ? nullptr : old->second, object);
-      store(key, std::move(object));
+      const auto [it, fresh] = cache.try_emplace(key);
+      const Object old = it->second.get(), now = object.get();
+      if (old && version_of(*old) == version_of(*now)) continue;
+      if (old) unindex(it, *old);
+      std::swap(it->second, object);
+      index(it, *now);
+      changes.emplace_back(key, std::move(object));
     }
-    for (const auto& [old, now] : changes) notify(old, now);
+    objects.clear();
+    for (const auto& [key, before] : changes) {
+      const auto found = cache.find(key);
+      notify(before.get(), found == cache.end() ? nullptr : found->second.get());
+      if (stopped) return;
+    }
     if (stopped || is_synced) return;
     is_synced = true;
     for (auto& call : std::exchange(sync_waiters, {})) {
@@ -74,20 +87,23 @@ struct Informer::Impl : ReflectorSink, std::enable_shared_from_this<Informer::Im
     }
   }
 
-  void upsert(std::string key, Object object) override {
+  void upsert(std::string key, Kept object) override {
     const auto keep = shared_from_this();
-    const auto found = cache.find(key);
-    const Object old = found == cache.end() ? nullptr : found->second;
-    store(key, object);
-    notify(old, object);
+    const auto it = cache.try_emplace(std::move(key)).first;
+    const Object old = it->second.get(), now = object.get();
+    if (old) unindex(it, *old);
+    it->second = std::move(object);
+    index(it, *now);
+    notify(old, now);
   }
 
   void removed(const std::string& key) override {
     const auto keep = shared_from_this();
     const auto found = cache.find(key);
     if (found == cache.end()) return;
-    const Object old = found->second;
-    erase(found);
+    const Object old = found->second.get();
+    unindex(found, *old);
+    cache.erase(found);
     notify(old, nullptr);
   }
 
@@ -95,27 +111,29 @@ struct Informer::Impl : ReflectorSink, std::enable_shared_from_this<Informer::Im
     return get_string(object, {"metadata", "resourceVersion"});
   }
 
-  void store(const std::string& key, Object object) {
-    const auto [it, fresh] = cache.try_emplace(key);
-    if (!fresh) unindex(it);
-    it->second = std::move(object);
+  static std::vector<Entry>::iterator place_of(std::vector<Entry>& entries, const std::string& key) {
+    return std::ranges::lower_bound(entries, key, {},
+                                    [](Entry entry) -> const auto& { return entry->first; });
+  }
+
+  void index(Cache::iterator it, const Json& object) {
     for (auto& [name, index] : indices) {
-      for (const std::string& value : index.values(*it->second)) index.entries[value][it->first] = it->second;
+      for (const std::string& value : index.values(object)) {
+        auto& entries = index.entries[value];
+        const auto place = place_of(entries, it->first);
+        if (place == entries.end() || *place != &*it) entries.insert(place, &*it);
+      }
     }
   }
 
-  void erase(Cache::iterator it) {
-    unindex(it);
-    cache.erase(it);
-  }
-
-  void unindex(Cache::iterator it) {
+  void unindex(Cache::iterator it, const Json& object) {
     for (auto& [name, index] : indices) {
-      for (const std::string& value : index.values(*it->second)) {
-        const auto entry = index.entries.find(value);
-        if (entry == index.entries.end()) continue;
-        entry->second.erase(it->first);
-        if (entry->second.empty()) index.entries.erase(entry);
+      for (const std::string& value : index.values(object)) {
+        const auto found = index.entries.find(value);
+        if (found == index.entries.end()) continue;
+        const auto place = place_of(found->second, it->first);
+        if (place != found->second.end() && *place == &*it) found->second.erase(place);
+        if (found->second.empty()) index.entries.erase(found);
       }
     }
   }
@@ -132,12 +150,13 @@ struct Informer::Impl : ReflectorSink, std::enable_shared_from_this<Informer::Im
     if (stopped || handler->primed) return;
     handler->primed = true;
     if (!is_synced) return;  // it will hear of everything with the others
-    std::vector<Object> objects;
-    objects.reserve(cache.size());
-    for (const auto& [key, object] : cache) objects.push_back(object);
-    for (const Object& object : objects) {
+    std::vector<std::string> keys;
+    keys.reserve(cache.size());
+    for (const auto& [key, object] : cache) keys.push_back(key);
+    for (const std::string& key : keys) {
       if (stopped) return;
-      handler->call(nullptr, object);
+      if (const auto found = cache.find(key); found != cache.end())
+        handler->call(nullptr, found->second.get());
     }
   }
 
@@ -189,11 +208,11 @@ void Informer::on_synced(std::function<void()> synced) {
 
 std::shared_ptr<const Json> Informer::get(std::string_view key) const {
   const auto found = impl_->cache.find(key);
-  return found == impl_->cache.end() ? nullptr : found->second;
+  return found == impl_->cache.end() ? nullptr : found->second.get();
 }
 
 void Informer::for_each(const std::function<void(const std::shared_ptr<const Json>&)>& visit) const {
-  for (const auto& [key, object] : impl_->cache) visit(object);
+  for (const auto& [key, object] : impl_->cache) visit(object.get());
 }
 
 std::size_t Informer::size() const {
@@ -212,7 +231,7 @@ std::vector<std::shared_ptr<const Json>> Informer::by_index(std::string_view nam
   const auto entry = index->second.entries.find(value);
   if (entry == index->second.entries.end()) return out;
   out.reserve(entry->second.size());
-  for (const auto& [key, object] : entry->second) out.push_back(object);
+  for (const auto* one : entry->second) out.push_back(one->second.get());
   return out;
 }
 

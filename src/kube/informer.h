@@ -30,6 +30,9 @@ struct InformerOptions {
   std::vector<std::string> keep;
   // Dotted paths that are left out all the same: "metadata.annotations" of a kind with many objects.
   std::vector<std::string> drop;
+  // For kinds with very many objects: they are kept in a small form and made anew whenever they are asked
+  // for, so that for_each() takes its time and no two answers are the same pointer.
+  bool compact = false;
   // Lists come in pages, for kinds with large objects.
   bool paged = false;
   // One stream instead of list and watch. Unset: where the server is 1.34 or newer. Falls back by itself.

@@ -149,6 +149,10 @@ void Projection::prune(Json& value, const Node& node) {
 }
 
 std::shared_ptr<const Json> Projection::apply(Json object) const {
+  return pack(cut_down(std::move(object)));
+}
+
+Json Projection::cut_down(Json object) const {
   if (Json* annotations = find_mutable(object, {"metadata", "annotations"}))
     remove(*annotations, {kLastApplied});
   Json kept = everything_ ? std::move(object) : cut(object, keep_);
@@ -157,7 +161,7 @@ std::shared_ptr<const Json> Projection::apply(Json object) const {
   // Servers may leave these out of the items of a list.
   if (get_string(kept, {"apiVersion"}).empty()) set(kept, {"apiVersion"}, Json(api_version_));
   if (get_string(kept, {"kind"}).empty()) set(kept, {"kind"}, Json(kind_));
-  return pack(kept);
+  return kept;
 }
 
 }  // namespace gpuop::kube

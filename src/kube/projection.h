@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/json.h"
+#include "kube/compact.h"
 #include "kube/resource.h"
 
 namespace gpuop::kube {
@@ -21,6 +23,7 @@ class Projection {
              const std::vector<std::string>& drop);
 
   std::shared_ptr<const Json> apply(Json object) const;
+  Json cut_down(Json object) const;
 
  private:
   struct Node {
@@ -36,6 +39,22 @@ class Projection {
   bool everything_ = false;
   Node keep_;
   Node drop_;
+};
+
+// An object as a collection keeps it.
+class Kept {
+ public:
+  Kept() = default;
+  explicit Kept(std::shared_ptr<const Json> whole) : value_(std::move(whole)) {}
+  explicit Kept(Compact small) : value_(std::move(small)) {}
+  // nullptr for none. What is kept small is made anew each time.
+  std::shared_ptr<const Json> get() const {
+    if (const auto* whole = std::get_if<std::shared_ptr<const Json>>(&value_)) return *whole;
+    return std::make_shared<const Json>(std::get<Compact>(value_).value());
+  }
+
+ private:
+  std::variant<std::shared_ptr<const Json>, Compact> value_;
 };
 
 // The same value, in one block of memory. Copies of it (or of parts) are ordinary values.

@@ -100,7 +100,7 @@ void Reflector::listed(const std::string& version, ApiResult<> page) {
   if (Json* items = find_mutable(*page, {"items"}); items != nullptr && items->is_array()) {
     for (Json& item : items->get_array()) {
       std::string key = object_key(item);
-      collected_.insert_or_assign(std::move(key), projection_.apply(std::move(item)));
+      collected_.insert_or_assign(std::move(key), kept(std::move(item)));
     }
   }
   std::string more = str(get_string(*page, {"metadata", "continue"}));
@@ -167,6 +167,11 @@ void Reflector::open(const WatchOptions& options) {
   call_ = client_.watch(type_, options_.ns, all, std::move(events));
 }
 
+Kept Reflector::kept(Json object) {
+  if (!options_.compact) return Kept(projection_.apply(std::move(object)));
+  return Kept(Compact(projection_.cut_down(std::move(object)), parts_));
+}
+
 void Reflector::event(std::string_view type, Json object) {
   ++events_;
   failing_since_.reset();
@@ -188,7 +193,7 @@ void Reflector::event(std::string_view type, Json object) {
     if (type == "DELETED") {
       collected_.erase(key);
     } else {
-      collected_.insert_or_assign(std::move(key), projection_.apply(std::move(object)));
+      collected_.insert_or_assign(std::move(key), kept(std::move(object)));
     }
     return;
   }
@@ -197,7 +202,7 @@ void Reflector::event(std::string_view type, Json object) {
   if (type == "DELETED") {
     sink_->removed(key);
   } else if (type == "ADDED" || type == "MODIFIED") {
-    sink_->upsert(std::move(key), projection_.apply(std::move(object)));
+    sink_->upsert(std::move(key), kept(std::move(object)));
   }
 }
 

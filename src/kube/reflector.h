@@ -18,8 +18,8 @@ class ReflectorSink {
  public:
   virtual ~ReflectorSink() = default;
   // The whole collection, in place of what was known.
-  virtual void replace(std::map<std::string, std::shared_ptr<const Json>> objects) = 0;
-  virtual void upsert(std::string key, std::shared_ptr<const Json> object) = 0;
+  virtual void replace(std::map<std::string, Kept> objects) = 0;
+  virtual void upsert(std::string key, Kept object) = 0;
   virtual void removed(const std::string& key) = 0;
 };
 
@@ -44,6 +44,7 @@ class Reflector : public std::enable_shared_from_this<Reflector> {
   void open_watch();
   void open(const WatchOptions& options);
   void guard_silence(Duration span);
+  Kept kept(Json object);
   void event(std::string_view type, Json object);
   void ended(ApiResult<void> how);
   void initial_stream_failed(const ApiError& error);
@@ -58,16 +59,17 @@ class Reflector : public std::enable_shared_from_this<Reflector> {
   Resource type_;
   InformerOptions options_;
   Projection projection_;
+  PartsTable parts_;
   ReflectorSink* sink_;
   std::minstd_rand random_;
 
-  std::map<std::string, std::shared_ptr<const Json>> collected_;  // a list or initial stream under way
-  bool collecting_ = false;        // the open stream has not sent its initial-events-end bookmark yet
-  bool may_stream_ = true;         // the server takes sendInitialEvents, as far as we know
-  bool list_from_quorum_ = false;  // the cache's version was refused; ask for the newest
-  std::string version_;            // the last one seen; empty before the first list
-  Duration heard_{0};              // when the initial stream last said something
-  int events_ = 0;                 // of the open watch
+  std::map<std::string, Kept> collected_;  // a list or initial stream under way
+  bool collecting_ = false;                // the open stream has not sent its initial-events-end bookmark yet
+  bool may_stream_ = true;                 // the server takes sendInitialEvents, as far as we know
+  bool list_from_quorum_ = false;          // the cache's version was refused; ask for the newest
+  std::string version_;                    // the last one seen; empty before the first list
+  Duration heard_{0};                      // when the initial stream last said something
+  int events_ = 0;                         // of the open watch
   Duration opened_{0};
   Duration synced_at_{-1h};                // when the cache was last known to be whole
   std::optional<Duration> failing_since_;  // 5xx answers to the watch, on end

@@ -39,9 +39,10 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   add(kube::kNodes, "",
       {"spec.taints", "status.nodeInfo.containerRuntimeVersion", "status.nodeInfo.bootID",
        "status.allocatable", "status.capacity", "status.conditions.type", "status.conditions.status",
-       "status.conditions.reason", "status.conditions.message"});
+       "status.conditions.reason", "status.conditions.message"},
+      {}, true);
   add(kube::kDaemonSets, ns_, {"spec", "status"});
-  add(kube::kPods, ns_, pod_fields(), {"metadata.annotations"});
+  add(kube::kPods, ns_, pod_fields(), {"metadata.annotations"}, true);
   of(kube::kPods).add_index("node", [](const Json& pod) {
     return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};
   });
@@ -61,13 +62,15 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
 }
 
 void ClusterCache::add(const kube::Resource& type, std::string ns, std::vector<std::string> keep,
-                       std::vector<std::string> drop) {
+                       std::vector<std::string> drop, bool many) {
   kube::InformerOptions options;
   options.ns = std::move(ns);
   options.keep = std::move(keep);
   options.drop = std::move(drop);
+  options.compact = options.paged = many;
   auto informer = std::make_unique<kube::Informer>(client_, type, std::move(options));
   informer->on_change([this, type](const auto& old, const auto& now) {
+    if (type.kind == "Node") gpu_nodes_.changed(old.get(), now.get());
     if (changed_) changed_(type, old, now);
   });
   watched_.emplace(map_key(type.api_version(), type.kind), Watched{type, std::move(informer)});

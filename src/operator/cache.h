@@ -10,6 +10,7 @@
 
 #include "kube/client.h"
 #include "kube/informer.h"
+#include "operator/gpu_nodes.h"
 #include "operator/render.h"
 
 namespace gpuop::op {
@@ -54,6 +55,9 @@ class ClusterCache {
   // The pods of the operator's namespace on a node.
   std::vector<std::shared_ptr<const Json>> pods_on(std::string_view node) const;
 
+  // All nodes, as of the last change that was told of.
+  const GpuNodes& gpu_nodes() const { return gpu_nodes_; }
+
   const std::string& ns() const { return ns_; }
 
  private:
@@ -62,10 +66,11 @@ class ClusterCache {
     std::unique_ptr<kube::Informer> informer;
   };
   void add(const kube::Resource& type, std::string ns, std::vector<std::string> keep,
-           std::vector<std::string> drop = {});
+           std::vector<std::string> drop = {}, bool many = false);
 
   kube::Client& client_;
   std::string ns_;
+  GpuNodes gpu_nodes_;
   std::map<std::string, Watched> watched_;  // "apps/v1/DaemonSet"
   std::function<void()> all_synced_;
   std::function<void(const kube::Resource&, const std::shared_ptr<const Json>&,

@@ -89,6 +89,7 @@ struct Controller::Impl {
   void finish(const Object& live, Outcome outcome, const StatusNotes& notes, bool retry,
               const Finished& done);
   std::vector<StateReport> report(const Plan& plan, const Applier::Report& applied) const;
+  void add_all_nodes();
   std::string nodes_without_gpus() const;
   void nodes_refused(const kube::ApiError& error);
   void tell_unsynced();
@@ -125,6 +126,7 @@ struct Controller::Impl {
   bool leading = false;
   std::string active;                         // name of the active policy
   std::int64_t seen_generation = -1;          // of the active policy, when the server was last asked
+  std::int64_t nodes_generation = -1;         // of the active policy, when all nodes were last looked at
   std::optional<LabelRules> rules;            // of the active policy, once it could be read
   std::map<std::string, Duration> vanished;   // node to when its GPU label was first missed (loop time)
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
@@ -144,11 +146,6 @@ constexpr Duration kAgain = 30s;
 
 bool is_gpu(const Object& node) {
   return node && kube::label(*node, "nvidia.com/gpu.present") == "true";
-}
-
-bool wants_operands(const Json& node) {
-  return kube::label(node, "nvidia.com/gpu.deploy.operands") != "false" &&
-         !has(node, {"metadata", "deletionTimestamp"});
 }
 
 // What of a node's labels and annotations the operator acts on.
@@ -306,14 +303,9 @@ std::vector<Object> Controller::Impl::all_policies() const {
 
 ClusterView Controller::Impl::view() const {
   ClusterView out;
-  cache.of(kube::kNodes).for_each([&out](const Object& node) {
-    if (is_gpu(node)) ++out.gpu_nodes;
-    if (is_gpu(node) && wants_operands(*node) && !fleet::node_fault(*node).empty())
-      out.lost.emplace_back(kube::name_of(*node));
-    out.has_feature_labels =
-        out.has_feature_labels || has_feature_labels(get_object(*node, {"metadata", "labels"}));
-  });
-  std::ranges::sort(out.lost);
+  out.gpu_nodes = cache.gpu_nodes().count();
+  out.lost.assign(cache.gpu_nodes().lost().begin(), cache.gpu_nodes().lost().end());
+  out.has_feature_labels = cache.gpu_nodes().any_feature_labels();
   return out;
 }
 
@@ -355,7 +347,7 @@ void Controller::Impl::reconcile(const Finished& done) {
   if (chosen != active) {
     log::info("active ClusterPolicy", {{"name", chosen}});
     active = chosen;
-    seen_generation = -1;
+    seen_generation = nodes_generation = -1;
   }
   // Installed types may change between edits of the policy, not between two events of a DaemonSet.
   const std::int64_t generation = get_int(*live, {"metadata", "generation"});
@@ -389,7 +381,7 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   if (auto checked = policy::check(parsed->spec); !checked) {
     return finish(live, failed_outcome(checked.error().text()), notes, false, done);
   }
-  rules = label_rules(parsed->spec);
+  const auto before = std::exchange(rules, label_rules(parsed->spec));
   if (parsed->spec.driver.use_nvidia_driver_crd && driver_controller.synced())
     rules->auto_upgrade_by_owner = driver_controller.auto_upgrades();
   active_spec = parsed->spec;
@@ -397,11 +389,7 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   label_namespace(get_int(*live, {"metadata", "generation"}));
   if (!namespace_fault.empty()) notes.advice.push_back(namespace_fault);
   metrics.set_auto_upgrade(rules->auto_upgrade);
-  cache.of(kube::kNodes).for_each([this](const Object& node) {
-    const auto& labels = get_object(*node, {"metadata", "labels"});
-    if (has_gpu_feature(labels) || labels.contains("nvidia.com/gpu.present"))
-      nodes.add(std::string(kube::name_of(*node)));
-  });
+  if (std::exchange(nodes_generation, seen_generation) != seen_generation || before != rules) add_all_nodes();
   std::vector<std::string> warnings;
   ClusterFacts facts =
       gather_facts(cache, config_map_refs(parsed->spec), secret_refs(parsed->spec), server.facts());
@@ -447,6 +435,15 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   });
 }
 
+// What holds for each node has changed; else a node's own events bring it.
+void Controller::Impl::add_all_nodes() {
+  cache.of(kube::kNodes).for_each([this](const Object& node) {
+    const auto& labels = get_object(*node, {"metadata", "labels"});
+    if (has_gpu_feature(labels) || labels.contains("nvidia.com/gpu.present"))
+      nodes.add(std::string(kube::name_of(*node)));
+  });
+}
+
 std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applier::Report& applied) const {
   std::vector<StateReport> out;
   for (const auto& state : plan.states) {
@@ -475,17 +472,14 @@ std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applie
 // name.
 std::string Controller::Impl::nodes_without_gpus() const {
   constexpr std::size_t kShown = 3;
+  const auto& without = cache.gpu_nodes().not_allocatable();
   std::vector<std::string> all;
-  cache.of(kube::kNodes).for_each([this, &all](const Object& node) {
-    const std::string why = fleet::not_allocatable(*node);
-    if (why.empty()) return;
-    const std::string name(kube::name_of(*node));
+  for (const auto& [name, why] : without) {
+    if (all.size() == kShown) break;
     const auto* link = health.link_of(name);
     all.push_back("node " + name + ": " + (link && link->stage == "plugin" ? link->text() : why));
-  });
-  std::ranges::sort(all);
-  const std::size_t more = all.size() > kShown ? all.size() - kShown : 0;
-  all.resize(all.size() - more);
+  }
+  const std::size_t more = without.size() - all.size();
   return join(all, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more" : "");
 }
 
@@ -637,6 +631,9 @@ void Controller::start_watching() {
   impl_->cache.start([raw = impl_.get()] { raw->pass(); });
   impl_->server.watch_definitions([raw = impl_.get()] { raw->pass(); });
   impl_->configured.start();
+}
+kube::Informer& Controller::nodes() {
+  return impl_->cache.of(kube::kNodes);
 }
 bool Controller::synced() const {
   return impl_->cache.synced();

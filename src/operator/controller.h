@@ -8,6 +8,7 @@
 #include "base/loop.h"
 #include "base/result.h"
 #include "kube/client.h"
+#include "kube/informer.h"
 #include "operator/metrics.h"
 #include "operator/render.h"
 
@@ -27,6 +28,8 @@ class Controller {
   // Starts the watches: they may run before leadership, so that a new leader acts at once.
   void start_watching();
   bool synced() const;
+  // All nodes, for whoever else needs to follow them; there from the start.
+  kube::Informer& nodes();
   // From now on writes are made.
   void lead();
   struct Impl;

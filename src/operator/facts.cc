@@ -9,24 +9,6 @@
 namespace gpuop::op {
 namespace {
 
-constexpr std::string_view kFeature = "feature.node.kubernetes.io/";
-
-std::string feature(const Json& node, std::string_view name) {
-  return std::string(kube::label(node, std::string(kFeature) + std::string(name)));
-}
-
-bool is_gpu_node(const Json& node) {
-  return kube::label(node, "nvidia.com/gpu.present") == "true";
-}
-
-std::string runtime_of(const Json& node) {
-  const auto version = get_string(node, {"status", "nodeInfo", "containerRuntimeVersion"});
-  if (version.starts_with("docker")) return "docker";
-  if (version.starts_with("containerd")) return "containerd";
-  if (version.starts_with("cri-o")) return "crio";
-  return {};
-}
-
 // The cluster-wide proxy, and the images of the driver toolkit by RHCOS version.
 void gather_openshift(const ClusterCache& cache, ClusterFacts& facts) {
   if (cache.synced(kProxies)) {
@@ -70,18 +52,16 @@ ToolkitFindings driver_toolkit_findings(const policy::ClusterPolicySpec& spec, c
 
 std::string detect_runtime(const ClusterCache& cache, bool openshift, std::vector<std::string>& warnings) {
   if (openshift) return "crio";
-  std::map<std::string, std::vector<std::string>> nodes;  // by runtime
-  cache.of(kube::kNodes).for_each([&](const std::shared_ptr<const Json>& node) {
-    if (!is_gpu_node(*node)) return;
-    if (auto runtime = runtime_of(*node); !runtime.empty()) nodes[runtime].emplace_back(kube::name_of(*node));
-  });
-  if (nodes.empty()) return "containerd";
-  const std::string chosen = nodes.contains("containerd") ? "containerd" : nodes.begin()->first;
-  for (const auto& [runtime, names] : nodes) {
+  std::map<std::string, std::set<std::string>> by_runtime;
+  for (const auto& [kind, names] : cache.gpu_nodes().kinds())
+    if (!kind.runtime.empty()) by_runtime[kind.runtime].insert(names.begin(), names.end());
+  if (by_runtime.empty()) return "containerd";
+  const std::string chosen = by_runtime.contains("containerd") ? "containerd" : by_runtime.begin()->first;
+  for (const auto& [runtime, names] : by_runtime) {
     if (runtime == chosen) continue;
-    warnings.push_back(
-        "nodes with " + runtime + " beside nodes with " + chosen +
-        ", but one toolkit DaemonSet serves one runtime; not configured: " + join(names, ", "));
+    warnings.push_back("nodes with " + runtime + " beside nodes with " + chosen +
+                       ", but one toolkit DaemonSet serves one runtime; not configured: " +
+                       join(std::vector<std::string>(names.begin(), names.end()), ", "));
   }
   return chosen;
 }
@@ -94,13 +74,7 @@ ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::stri
   facts.has_service_monitors = server.has_service_monitors;
   facts.has_prometheus_rules = server.has_prometheus_rules;
   facts.openshift_version = server.openshift_version;
-  cache.of(kube::kNodes).for_each([&](const std::shared_ptr<const Json>& node) {
-    if (!is_gpu_node(*node)) return;
-    facts.gpu_nodes.push_back({std::string(kube::name_of(*node)), feature(*node, "system-os_release.ID"),
-                               feature(*node, "system-os_release.VERSION_ID"),
-                               feature(*node, "kernel-version.full"),
-                               feature(*node, "system-os_release.OSTREE_VERSION")});
-  });
+  facts.gpu_nodes = cache.gpu_nodes().examples();
   // Ours have no required anti-affinity: what has it, upstream made.
   cache.of(kube::kDaemonSets).for_each([&](const std::shared_ptr<const Json>& live) {
     if (kube::name_of(*live).starts_with("nvidia-driver-daemonset") &&

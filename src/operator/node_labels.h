@@ -25,6 +25,7 @@ struct LabelRules {
   // With NVIDIADriver resources each of them decides for the nodes that it owns: its name to its autoUpgrade.
   std::optional<std::map<std::string, bool>> auto_upgrade_by_owner;
   TaintRules taints;
+  bool operator==(const LabelRules&) const = default;
 };
 LabelRules label_rules(const policy::ClusterPolicySpec& spec);
 

@@ -64,7 +64,7 @@ struct ClusterFacts {
   std::map<std::string, std::string> env;  // the operator's environment: DRIVER_IMAGE, VALIDATOR_IMAGE, …
   std::string runtime = "containerd";      // containerd, docker or crio (operator.md §4.6)
   std::string kubernetes_version;          // "v1.35.0"
-  std::vector<GpuNode> gpu_nodes;
+  std::vector<GpuNode> gpu_nodes;          // by name; of those that differ in their name only, one is enough
   // Keys of the ConfigMaps in the operator's namespace that the policy names; a name that is absent here does
   // not exist. config_map_refs() says which to look for.
   std::map<std::string, std::vector<std::string>> config_maps;

@@ -34,12 +34,21 @@ Review review(const Json& policy, const ServerFacts& server, const ClusterCache&
   fleet::CompatFacts common = fleet::policy_facts(*spec);
   if (!server.kubernetes_version.empty()) common["kubernetes"] = server.kubernetes_version;
   if (!server.openshift_version.empty()) common["openshift"] = server.openshift_version;
-  std::map<std::string, fleet::CompatFacts> nodes;
-  cache.of(kube::kNodes).for_each([&nodes](const std::shared_ptr<const Json>& node) {
-    if (kube::label(*node, "nvidia.com/gpu.present") == "true")
-      nodes.emplace(kube::name_of(*node), fleet::node_facts(*node));
-  });
-  out.incompatible = fleet::Compatibility::built_in().check(common, nodes);
+  // Once for each kind of node, and then all nodes of that kind.
+  std::map<std::string, fleet::CompatFacts> examples;
+  std::map<std::string, const std::set<std::string>*> alike;
+  for (const auto& [kind, names] : cache.gpu_nodes().kinds()) {
+    examples.emplace(*names.begin(), kind.compat);
+    alike.emplace(*names.begin(), &names);
+  }
+  out.incompatible = fleet::Compatibility::built_in().check(common, examples);
+  for (auto& finding : out.incompatible) {
+    std::vector<std::string> nodes;
+    for (const std::string& example : finding.nodes)
+      nodes.insert(nodes.end(), alike.at(example)->begin(), alike.at(example)->end());
+    std::ranges::sort(nodes);
+    finding.nodes = std::move(nodes);
+  }
   return out;
 }
 

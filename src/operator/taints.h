@@ -26,6 +26,7 @@ inline constexpr std::string_view kValidatedAnnotation = "nvidia.com/gpu-operato
 struct TaintRules {
   std::string startup;
   std::string dedicated;
+  bool operator==(const TaintRules&) const = default;
 };
 TaintRules taint_rules(const policy::ClusterPolicySpec& spec);
 // As core/v1 Taints, for what must tolerate them.

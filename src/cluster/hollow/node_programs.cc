@@ -272,7 +272,7 @@ class Operator : public Program {
     controller_ = std::make_unique<op::Controller>(context_.loop, *client_, std::move(options), metrics_);
     features::MasterOptions master;
     master.ns = ns;
-    master_ = std::make_unique<features::Master>(context_.loop, *client_, master);
+    master_ = std::make_unique<features::Master>(context_.loop, *client_, master, &controller_->nodes());
     controller_->start_watching();
     master_->start_watching();
     for (const int port : {8080, 8081}) context_.machine.serve(port, true);
