@@ -51,13 +51,10 @@ bool first_install(OperatorLoad& load, std::size_t nodes) {
   line("policy ready and nothing more to do, after",
        number(load.seconds() - std::chrono::duration<double>(kQuiet).count(), "s") + ", " +
            number(load.figures().cpu_s, "s of CPU"));
-  Requests other = load.requests();
-  const auto created = sum(other, "create ") - other["create leases"] - other["create events"];
-  for (const char* node : {"patch nodes", "patch nodes/status"}) other.erase(node);
-  std::erase_if(other, [](const auto& entry) { return entry.first.ends_with(" leases"); });
+  const InstallCost cost = install_cost(load.requests());
   line("requests", text_of(load.requests()));
   line("requests beside nodes', leases' and one an object",
-       std::to_string(sum(other) - created) + " for " + std::to_string(created) + " objects", "≤ 30");
+       std::to_string(cost.more) + " for " + std::to_string(cost.objects) + " objects", "≤ 30");
   memory(load, "memory, peak of the first install", "memory then");
   return true;
 }

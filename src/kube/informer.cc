@@ -223,15 +223,26 @@ void Informer::add_index(std::string name, std::function<std::vector<std::string
   impl_->indices[std::move(name)].values = std::move(values);
 }
 
-std::vector<std::shared_ptr<const Json>> Informer::by_index(std::string_view name,
-                                                            std::string_view value) const {
+std::vector<std::shared_ptr<const Json>> Informer::by_index(std::string_view name, std::string_view value,
+                                                            std::size_t most) const {
   std::vector<std::shared_ptr<const Json>> out;
   const auto index = impl_->indices.find(name);
   if (index == impl_->indices.end()) return out;
   const auto entry = index->second.entries.find(value);
   if (entry == index->second.entries.end()) return out;
-  out.reserve(entry->second.size());
-  for (const auto* one : entry->second) out.push_back(one->second.get());
+  const std::size_t count = std::min(most, entry->second.size());
+  out.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) out.push_back(entry->second[i]->second.get());
+  return out;
+}
+
+std::vector<std::string> Informer::index_values(std::string_view name, std::string_view prefix) const {
+  std::vector<std::string> out;
+  const auto index = impl_->indices.find(name);
+  if (index == impl_->indices.end()) return out;
+  const auto& entries = index->second.entries;
+  for (auto at = entries.lower_bound(prefix); at != entries.end() && at->first.starts_with(prefix); ++at)
+    out.push_back(at->first);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // object.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -69,7 +70,11 @@ class Informer {
   std::size_t size() const;
   // An index: `values` answers the index keys of an object. Declare before start().
   void add_index(std::string name, std::function<std::vector<std::string>(const Json&)> values);
-  std::vector<std::shared_ptr<const Json>> by_index(std::string_view name, std::string_view value) const;
+  // The first `most` in key order.
+  std::vector<std::shared_ptr<const Json>> by_index(std::string_view name, std::string_view value,
+                                                    std::size_t most = SIZE_MAX) const;
+  // The index keys that begin with `prefix`; costs as much as there are keys, not objects.
+  std::vector<std::string> index_values(std::string_view name, std::string_view prefix) const;
 
   // How often the collection was listed whole, and watches opened: for tests and metrics.
   int lists() const;

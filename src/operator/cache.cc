@@ -1,9 +1,11 @@
 #include "operator/cache.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "kube/object.h"
 
 namespace gpuop::op {
 namespace {
@@ -26,6 +28,18 @@ std::vector<std::string> pod_fields() {
   }
   return out;
 }
+// Pods of one DaemonSet that its readiness does not tell apart (readiness.h): of one form, and whether they
+// run.
+std::string kind_of_pod(const Json& pod) {
+  const Json* owner = kube::controller_of(pod);
+  if (!owner) return {};
+  const bool runs = get_string(pod, {"status", "phase"}) == "Running" &&
+                    std::ranges::all_of(get_array(pod, {"status", "containerStatuses"}),
+                                        [](const Json& container) { return get_bool(container, {"ready"}); });
+  return str(get_string(*owner, {"uid"})) + "/" + str(kube::label(pod, "controller-revision-hash")) +
+         (runs ? "/runs" : "");
+}
+
 }  // namespace
 
 std::int64_t version_of(const Json& object) {
@@ -45,6 +59,9 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   add(kube::kPods, ns_, pod_fields(), {"metadata.annotations"}, true);
   of(kube::kPods).add_index("node", [](const Json& pod) {
     return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};
+  });
+  of(kube::kPods).add_index("kind", [](const Json& pod) {
+    return std::vector<std::string>{kind_of_pod(pod)};
   });
   add(kube::kControllerRevisions, ns_,
       {"revision", "data.spec.template.metadata.annotations",
@@ -134,6 +151,14 @@ std::shared_ptr<const Json> ClusterCache::live(const ObjectRef& ref) const {
 
 std::vector<std::shared_ptr<const Json>> ClusterCache::pods_on(std::string_view node) const {
   return of(kube::kPods).by_index("node", node);
+}
+
+std::vector<std::shared_ptr<const Json>> ClusterCache::examples_of_pods(std::string_view owner_uid) const {
+  std::vector<std::shared_ptr<const Json>> out;
+  const auto& pods = of(kube::kPods);
+  for (const std::string& kind : pods.index_values("kind", std::string(owner_uid) + "/"))
+    for (auto& pod : pods.by_index("kind", kind, 1)) out.push_back(std::move(pod));
+  return out;
 }
 
 kube::Informer& ClusterCache::of(const kube::Resource& type) const {

@@ -55,6 +55,8 @@ class ClusterCache {
   // The pods of the operator's namespace on a node.
   std::vector<std::shared_ptr<const Json>> pods_on(std::string_view node) const;
 
+  // Of a DaemonSet's pods, one for each form and whether they run: all that its readiness needs.
+  std::vector<std::shared_ptr<const Json>> examples_of_pods(std::string_view owner_uid) const;
   // All nodes, as of the last change that was told of.
   const GpuNodes& gpu_nodes() const { return gpu_nodes_; }
 

@@ -147,7 +147,7 @@ void DriverController::pass(const std::optional<policy::ClusterPolicySpec>& acti
     pass->todo.emplace_back(live, *driver);
     drivers.push_back(*driver);
   }
-  pass->nodes = gpu_nodes();
+  if (!all.empty()) pass->nodes = gpu_nodes();
   pass->ownership = decide_ownership(drivers, pass->nodes);
   std::vector<std::string> warnings;
   if (const auto runtime = detect_runtime(cache_, !server.openshift_version.empty(), warnings);

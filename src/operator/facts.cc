@@ -114,7 +114,7 @@ Readiness live_readiness(const ClusterCache& cache, const Json& wanted, bool sam
   std::vector<Object> pods;
   std::vector<Object> revisions;
   if (live && get_string(*live, {"spec", "updateStrategy", "type"}) == "OnDelete") {
-    cache.of(kube::kPods).for_each([&pods](const Object& pod) { pods.push_back(pod); });
+    pods = cache.examples_of_pods(kube::uid_of(*live));
     cache.of(kube::kControllerRevisions).for_each([&](const Object& revision) {
       revisions.push_back(revision);
     });

@@ -45,7 +45,9 @@ HealthChange decide_health(const Json& node, bool wanted, const std::optional<fl
   change.act = Act::kWrite;
   change.transition = status != change.status;
   if (news && link && link->failed) change.event = "Warning";
-  if (news && !link && status == "False") change.event = "Normal";
+  // The end of what somebody was told of; that a node has come up is told by its condition.
+  if (news && !link && status == "False" && get_string(*present, {"reason"}).ends_with("Failed"))
+    change.event = "Normal";
   return change;
 }
 

@@ -14,10 +14,11 @@ struct Readiness {
   std::string reason;  // why not: "2 of 3 pods available"
 };
 
-// `pods`: those that the DaemonSet's selector matches; `revisions`: the ControllerRevisions of its namespace.
-// Both are only looked at for the OnDelete strategy. `live` null: it does not exist. `same_configuration`: a
-// pod of an older template counts as current when that has the same driver configuration digest (operator.md
-// §3.2, OURS: an edit that changes no driver would otherwise never be done).
+// `pods`: those that the DaemonSet's selector matches, or one of each form that runs and one that does not;
+// `revisions`: the ControllerRevisions of its namespace. Both are only looked at for the OnDelete strategy.
+// `live` null: it does not exist. `same_configuration`: a pod of an older template counts as current when
+// that has the same driver configuration digest (operator.md §3.2, OURS: an edit that changes no driver would
+// otherwise never be done).
 Readiness daemonset_ready(const Json* live, const std::vector<std::shared_ptr<const Json>>& pods,
                           const std::vector<std::shared_ptr<const Json>>& revisions,
                           bool same_configuration = false);

@@ -40,7 +40,8 @@ Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& vi
     if (!waiting.empty()) message += "; states not ready: [" + join(waiting, " ") + "]";
     if (!view.lost.empty()) message += "; nodes not ready: [" + first_few(view.lost) + "]";
     if (!reasons.empty()) message += "; " + join(reasons, "; ");
-    return {"notReady", false, "OperandNotReady", std::move(message), 0};
+    const bool fault = std::ranges::any_of(states, [](const auto& state) { return state.fault; });
+    return {"notReady", false, "OperandNotReady", std::move(message), 0, !fault && view.lost.empty()};
   }
   if (!view.has_feature_labels) {
     return {"ready", true, "NFDLabelsMissing",

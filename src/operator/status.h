@@ -18,6 +18,7 @@ struct StateReport {
   bool ready = true;   // meaningless when disabled
   std::string reason;  // the first thing that is not ready
   std::string error;   // set: the state could not be rendered or applied
+  bool fault = false;  // not ready, and its pods do not tell why: time alone will not help
 };
 
 struct Outcome {
@@ -27,6 +28,7 @@ struct Outcome {
   std::string message;
   // gpu_operator_reconciliation_status: 1, 0 or -1
   int metric = 0;
+  bool on_its_way = false;  // not ready, but nothing failed: pods are coming up
 };
 
 struct ClusterView {

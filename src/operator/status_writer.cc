@@ -15,6 +15,38 @@ bool is_normal(const Outcome& outcome) {
          outcome.reason == "DriverNotReady";
 }
 
+constexpr Duration kWordsGap = 10s;
+constexpr Duration kOnItsWay = 2s;
+
+bool tells_readiness(const Json& condition) {
+  const auto type = get_string(condition, {"type"});
+  return type == "Ready" || type == "Error";
+}
+
+// The status without what changes while pods come up: with `words`, the words of the conditions that tell it
+// are left out, else these conditions and the state.
+std::string steady_part(Json status, bool words) {
+  JsonArray kept;
+  for (Json condition : get_array(status, {"conditions"})) {
+    const bool readiness = tells_readiness(condition);
+    if (readiness && !words) continue;
+    if (readiness) remove(condition, {"message"});
+    remove(condition, {"lastTransitionTime"});
+    kept.push_back(std::move(condition));
+  }
+  set(status, {"conditions"}, std::move(kept));
+  if (!words) remove(status, {"state"});
+  return to_canonical_text(status);
+}
+
+// It was ready because every operand was.
+bool was_whole(const Json& status) {
+  for (const Json& condition : get_array(status, {"conditions"}))
+    if (get_string(condition, {"type"}) == "Ready")
+      return get_string(status, {"state"}) == "ready" && get_string(condition, {"reason"}) == "Reconciled";
+  return false;
+}
+
 }  // namespace
 
 StatusWriter::StatusWriter(kube::Client& client, ClusterCache& cache, kube::EventRecorder& events)
@@ -47,6 +79,26 @@ std::shared_ptr<const Json> StatusWriter::live(Entry& entry) const {
   return cached;
 }
 
+// For how long `wanted` is not written yet, if at all.
+std::optional<Duration> StatusWriter::hold(Entry& entry, const Json& present, const Json& wanted) const {
+  const Duration now = client_.loop().elapsed();
+  std::optional<Duration> from;
+  Duration span = kWordsGap;
+  if (!entry.wish->outcome.on_its_way) {
+    entry.on_its_way.reset();
+  } else if (was_whole(present) && get_int(present, {"observedGeneration"}) == entry.wish->generation &&
+             steady_part(present, false) == steady_part(wanted, false)) {
+    if (!entry.on_its_way) entry.on_its_way = now;
+    from = entry.on_its_way;
+    span = kOnItsWay;
+  } else {
+    entry.on_its_way.reset();
+    if (steady_part(present, true) == steady_part(wanted, true)) from = entry.sent;
+  }
+  if (!from || now - *from >= span) return std::nullopt;
+  return span - (now - *from);
+}
+
 void StatusWriter::send(const std::string& key, std::function<void(bool)> done) {
   Entry& entry = objects_[key];
   if (!entry.wish) return done(true);
@@ -55,11 +107,23 @@ void StatusWriter::send(const std::string& key, std::function<void(bool)> done) 
     objects_.erase(key);
     return done(true);
   }
-  const Wish wish = *std::exchange(entry.wish, std::nullopt);
-  Json status = status_of(*before, wish.outcome, wish.notes, cache_.ns(), client_.loop().now());
-  set(status, {"observedGeneration"}, wish.generation);
+  Json status = status_of(*before, entry.wish->outcome, entry.wish->notes, cache_.ns(), client_.loop().now());
+  set(status, {"observedGeneration"}, entry.wish->generation);
   const Json* present = find(*before, {"status"});
-  if (!entry.unsure && present && same_status(*present, status)) return done(true);
+  if (!entry.unsure && present) {
+    if (same_status(*present, status)) {
+      entry.wish.reset();
+      entry.on_its_way.reset();
+      return done(true);
+    }
+    if (const auto wait = hold(entry, *present, status)) {
+      writes_.add_after(key, *wait);
+      return done(true);
+    }
+  }
+  const Wish wish = *std::exchange(entry.wish, std::nullopt);
+  entry.on_its_way.reset();
+  entry.sent = client_.loop().elapsed();
   kube::WriteOptions options;
   options.subresource = "status";
   client_

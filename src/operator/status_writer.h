@@ -23,7 +23,9 @@ class StatusWriter {
   // differs from what the object says: of the cache, or of our own last write where the cache has not seen
   // that yet, since nobody looks again when it comes. Writes of one object never overlap, a newer wish takes
   // the place of one that waits, and a write that failed is tried again with back-off, until it is done or
-  // the object is gone. A new state is logged, and an event on the object.
+  // the object is gone. A new state is logged, and an event on the object. Words alone are written every ten
+  // seconds at most, however many nodes come up meanwhile; and a ready object of whose operands one is on its
+  // way again (a node joined, a label came back) says so only when it still is two seconds later.
   void write(const kube::Resource& type, const Json& object, const Outcome& outcome,
              const StatusNotes& notes);
 
@@ -39,8 +41,11 @@ class StatusWriter {
     std::optional<Wish> wish;             // not written yet
     std::shared_ptr<const Json> written;  // the answer to the last write
     bool unsure = false;                  // a write failed that may have been carried out
+    std::optional<Duration> sent;         // when it was last written (loop time)
+    std::optional<Duration> on_its_way;   // since when it is ready in the cluster and not any more
   };
   std::shared_ptr<const Json> live(Entry& entry) const;
+  std::optional<Duration> hold(Entry& entry, const Json& present, const Json& wanted) const;
   void send(const std::string& key, std::function<void(bool ok)> done);
   void sent(const std::string& key, const Wish& wish, const Json& before, kube::ApiResult<> result,
             const std::function<void(bool ok)>& done);

@@ -18,28 +18,10 @@
 #include "cluster/faults/injector.h"
 #include "cluster/hollow/light_nodes.h"
 #include "kube/informer.h"
+#include "requests.h"
 #include "runs.h"
 
 namespace gpuop::cluster::runs {
-
-// "patch nodes" to how often.
-using Requests = std::map<std::string, std::uint64_t>;
-
-inline Requests minus(Requests now, const Requests& before) {
-  for (const auto& [what, count] : before) now[what] -= count;
-  std::erase_if(now, [](const auto& entry) { return entry.second == 0; });
-  return now;
-}
-inline std::uint64_t sum(const Requests& all, std::string_view prefix = "") {
-  std::uint64_t out = 0;
-  for (const auto& [what, count] : all) out += what.starts_with(prefix) ? count : 0;
-  return out;
-}
-inline std::string text_of(const Requests& all) {
-  std::string out;
-  for (const auto& [what, count] : all) out += (out.empty() ? "" : ", ") + std::to_string(count) + " " + what;
-  return out.empty() ? "none" : out;
-}
 
 struct ProcessFigures {
   double resident_mib = 0, peak_mib = 0, anonymous_mib = 0;
@@ -158,7 +140,7 @@ class OperatorLoad {
     const ApiRequest what = describe(request);
     if (what.verb == "create" && what.resource == "nodefeatures") ++features_;
     if (what.component != "gpu-operator") return;
-    ++requests_[what.resource.empty() ? "get " + request.path : what.verb + " " + what.resource];
+    ++requests_[what.resource.empty() ? what.verb : what.verb + " " + what.resource];
     if (what.resource != "leases") last_request_ = loop_.elapsed();
   }
 

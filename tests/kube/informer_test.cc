@@ -83,6 +83,38 @@ TEST(kube, informer_lists_watches_and_notifies) {
   EXPECT_EQ(t.take_log(), "");
 }
 
+// Kept small, a collection says the same; a new list tells what changed meanwhile.
+TEST(kube, informer_that_keeps_objects_small_tells_the_same) {
+  InformerOptions options;
+  options.compact = true;
+  InformerTest t(options);
+  t.informer->add_index("both", [](const Json& pod) {
+    return std::vector{"all/" + str(get_string(pod, {"metadata", "namespace"})),
+                       "one/" + str(get_string(pod, {"metadata", "name"}))};
+  });
+  t.informer->start();
+  t.settle();
+  EXPECT_EQ(t.take_log(), "+a +b");
+  t.send(event_line("ADDED", pod_text("c", 11)) + event_line("MODIFIED", pod_text("a", 12)));
+  EXPECT_EQ(t.take_log(), "+c ~a");
+  EXPECT_EQ(get_string(*t.informer->get("x/a"), {"metadata", "resourceVersion"}), "12");
+  t.items = {pod_text("a", 12), pod_text("c", 14), pod_text("d", 15)};
+  t.version = 20;
+  t.send(event_line("ERROR", kGone));
+  t.settle();
+  EXPECT_EQ(t.take_log(), "-b ~c +d");
+  EXPECT_EQ(get_string(*t.informer->get("x/c"), {"metadata", "resourceVersion"}), "14");
+  EXPECT_EQ(t.informer->by_index("both", "all/x").size(), 3u);
+  const auto first = t.informer->by_index("both", "all/x", 1);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(name_of(*first[0]), "a");
+  EXPECT_EQ(t.informer->index_values("both", "one/"), (std::vector<std::string>{"one/a", "one/c", "one/d"}));
+  std::string late;
+  t.informer->on_change([&](const auto&, const auto& now) { late += "+" + str(name_of(*now)); });
+  t.settle();
+  EXPECT_EQ(late, "+a+c+d");
+}
+
 TEST(kube, informer_tells_late_handlers_what_is_there) {
   InformerTest t;
   t.informer->start();

@@ -11,8 +11,8 @@ namespace {
 
 constexpr Duration kFirstBackoff = 1s;
 constexpr Duration kLongestBackoff = 15min;
-constexpr std::size_t kLarge = 200;     // pods
-constexpr Duration kRestPerPod = 20us;  // 5,000 pods: 100 ms
+constexpr std::size_t kLarge = 200;      // pods
+constexpr Duration kRestPerPod = 200us;  // 5,000 pods: 1 s, of which a pass takes some 40 ms
 constexpr Duration kFirstRefusal = 20ms;
 constexpr Duration kLongestRefusal = 1min;
 constexpr int kBurst = 250;  // creations and deletions of one set under way

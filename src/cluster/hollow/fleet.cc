@@ -99,7 +99,8 @@ struct HollowFleet::Impl {
   }
 
   void answered(const ApiRequest& request, int status) {
-    ++by_component[request.component];
+    ++by_component[request.component]
+                  [request.resource.empty() ? request.verb : request.verb + " " + request.resource];
     const bool write = request.verb != "get" && request.verb != "list" && request.verb != "watch";
     const std::string& resource = request.resource;
     if (!write || status >= 300 || resource == "leases" || resource == "events" ||
@@ -391,7 +392,7 @@ struct HollowFleet::Impl {
   HollowFleetOptions options;
   std::unique_ptr<Loop> loop;
   EventLog log;
-  std::map<std::string, std::uint64_t> by_component;
+  std::map<std::string, std::map<std::string, std::uint64_t>> by_component;
   std::uint64_t seen_version = 0;
   Duration last_write{0};
   std::unique_ptr<ApiServer> api;
@@ -440,8 +441,13 @@ std::uint64_t HollowFleet::struck() const {
   return impl_->injector.struck();
 }
 std::uint64_t HollowFleet::requests_of(const std::string& component) const {
+  std::uint64_t out = 0;
+  for (const auto& [what, count] : requests_by(component)) out += count;
+  return out;
+}
+std::map<std::string, std::uint64_t> HollowFleet::requests_by(const std::string& component) const {
   const auto found = impl_->by_component.find(component);
-  return found == impl_->by_component.end() ? 0 : found->second;
+  return found == impl_->by_component.end() ? std::map<std::string, std::uint64_t>() : found->second;
 }
 fleet::ClusterChain HollowFleet::chain() const {
   return impl_->chain();

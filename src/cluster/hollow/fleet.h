@@ -2,7 +2,9 @@
 // same fleet, objects, faults and seed give the same run, event for event.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +52,8 @@ class HollowFleet {
   std::uint64_t struck() const;    // API faults
   // Every request of a component ("gpu-operator") so far.
   std::uint64_t requests_of(const std::string& component) const;
+  // The same by what was asked: "patch nodes" to how often; requests outside of collections by their verb.
+  std::map<std::string, std::uint64_t> requests_by(const std::string& component) const;
 
   // How far the cluster is. Valid after the first turn of the loop.
   fleet::ClusterChain chain() const;

@@ -1,0 +1,35 @@
+// The operator program itself, in a process of its own; bench/operator.cc does the same with 5,000 nodes and
+// measures.
+#include <gtest/gtest.h>
+
+#include "operator_load.h"
+
+namespace gpuop::cluster::runs {
+namespace {
+
+TEST(cluster_hollow, the_operator_program_with_a_hundred_nodes) {
+  auto made = OperatorLoad::create(100, "v1.34.0", 1min);
+  ASSERT_TRUE(made) << made.error().text();
+  OperatorLoad& load = **made;
+  ASSERT_TRUE(load.start());
+  ASSERT_TRUE(load.loop().run_until([&] { return !load.running() || load.settled(300ms); }, 2min))
+      << load.policy_state() << ", " << load.labelled() << " nodes labelled, " << text_of(load.requests());
+  ASSERT_TRUE(load.running());
+  EXPECT_LE(load.figures().anonymous_mib, 64);
+  EXPECT_LE(sum(load.requests(), "patch nodes"), 100u * 8) << text_of(load.requests());
+  EXPECT_EQ(sum(load.requests(), "list "), 0u) << text_of(load.requests());
+  // A second one finds everything done.
+  load.stop();
+  const Requests before = load.requests();
+  ASSERT_TRUE(load.start());
+  const auto made_since = [&] { return minus(load.requests(), before); };
+  ASSERT_TRUE(load.loop().run_until([&] { return sum(made_since(), "get customresource") > 0; }, 1min));
+  ASSERT_TRUE(load.loop().run_until([&] { return load.settled(300ms); }, 1min)) << text_of(made_since());
+  for (const auto& [what, count] : made_since()) {
+    EXPECT_TRUE(what.starts_with("get") || what.starts_with("watch ") || what.ends_with(" leases"))
+        << count << " " << what;
+  }
+}
+
+}  // namespace
+}  // namespace gpuop::cluster::runs
