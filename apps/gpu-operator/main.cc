@@ -113,6 +113,8 @@ Result<int> run(const Arguments& arguments) {
   client_options.user_agent = "gpu-operator/" GPUOP_VERSION;
   const auto config = TRY(kube::find_config(arguments.kubeconfig));
   auto client = TRY(kube::make_client(loop, config, client_options));
+  // Of its own: behind the writes of a large cluster's first minutes the lease would come too late.
+  auto lease_client = TRY(kube::make_client(loop, config, client_options));
 
   op::ControllerOptions options;
   options.ns = ns;
@@ -172,7 +174,7 @@ Result<int> run(const Arguments& arguments) {
       lease.lease_duration = renew + 5s;
     }
     elector = TRY(kube::LeaderElector::create(
-        *client, lease,
+        *lease_client, lease,
         [&controller, &master] {
           log::info("leading");
           controller.lead();

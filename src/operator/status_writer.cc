@@ -154,6 +154,8 @@ void StatusWriter::sent(const std::string& key, const Wish& wish, const Json& be
   if (get_string(before, {"status", "state"}) != wish.outcome.state) {
     log::info(std::string(wish.type.kind) + " state",
               {{"name", wish.name}, {"state", wish.outcome.state}, {"reason", wish.outcome.reason}});
+    // That pods are coming up is told by the conditions alone.
+    if (wish.outcome.on_its_way || wish.outcome.reason == "Reconciling") return done(true);
     events_.event(before, is_normal(wish.outcome) ? "Normal" : "Warning", wish.outcome.reason,
                   wish.outcome.message);
   }

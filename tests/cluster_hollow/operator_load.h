@@ -52,16 +52,21 @@ inline ProcessFigures figures_of(pid_t pid) {
 class OperatorLoad {
  public:
   // A control plane of version `kubernetes` with `nodes` H200 nodes that have registered and whose features
-  // are published; nothing of the operator's but its manifests and the policy.
+  // are published; nothing of the operator's but its manifests and the policy. Its controllers rest from then
+  // on: until they go on, whatever is done is the operator's work.
   static Result<std::unique_ptr<OperatorLoad>> create(int nodes, const std::string& kubernetes,
                                                       Duration limit) {
     auto out = std::unique_ptr<OperatorLoad>(new OperatorLoad(nodes));
     TRY(out->serve(kubernetes));
     TRY(out->populate(limit));
+    out->controllers_.reset();
     return out;
   }
   ~OperatorLoad() { stop(); }
 
+  void start_controllers() {
+    controllers_ = cluster::start_controllers(loop_, manager_, {.ca_pem = ca_pem_});
+  }
   // Starts the program, with the arguments of its Deployment.
   Result<> start() {
     Command command;
@@ -164,7 +169,8 @@ class OperatorLoad {
     config.ca_pem = keys.ca.certificate;
     config.client = keys.admin;
     TRY(write_file_atomic(kubeconfig(), make_kubeconfig(config), 0600));
-    controllers_ = start_controllers(loop_, manager_, {.ca_pem = keys.ca.certificate});
+    ca_pem_ = keys.ca.certificate;
+    start_controllers();
     return {};
   }
 
@@ -219,6 +225,7 @@ class OperatorLoad {
   std::unique_ptr<Controllers> controllers_;
   std::unique_ptr<LightNodes> fleet_;
   std::vector<std::string> env_;
+  std::string ca_pem_;
   std::unique_ptr<Child> child_;
   bool ended_ = true;
   std::chrono::steady_clock::time_point started_;

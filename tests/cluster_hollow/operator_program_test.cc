@@ -11,6 +11,7 @@ TEST(cluster_hollow, the_operator_program_with_a_hundred_nodes) {
   auto made = OperatorLoad::create(100, "v1.34.0", 1min);
   ASSERT_TRUE(made) << made.error().text();
   OperatorLoad& load = **made;
+  load.start_controllers();
   ASSERT_TRUE(load.start());
   ASSERT_TRUE(load.loop().run_until([&] { return !load.running() || load.settled(300ms); }, 2min))
       << load.policy_state() << ", " << load.labelled() << " nodes labelled, " << text_of(load.requests());

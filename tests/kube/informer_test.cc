@@ -101,7 +101,7 @@ TEST(kube, informer_that_keeps_objects_small_tells_the_same) {
   t.items = {pod_text("a", 12), pod_text("c", 14), pod_text("d", 15)};
   t.version = 20;
   t.send(event_line("ERROR", kGone));
-  t.settle();
+  t.loop->run_for(3s);
   EXPECT_EQ(t.take_log(), "-b ~c +d");
   EXPECT_EQ(get_string(*t.informer->get("x/c"), {"metadata", "resourceVersion"}), "14");
   EXPECT_EQ(t.informer->by_index("both", "all/x").size(), 3u);

@@ -104,6 +104,7 @@ TEST(operator_openshift,
   EXPECT_EQ(kube::label(certificates, kInjectCertificates), "true");
   cluster.merge(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca", R"({"data":{"ca-bundle.crt":"PEM"}})");
   cluster.all_available();
+  cluster.loop->run_for(10s);  // words that waited
   const int writes = cluster.writes;
   cluster.loop->run_for(10min);
   EXPECT_EQ(cluster.writes, writes);
