@@ -70,13 +70,11 @@ class OperatorLoad {
   // Starts the program, with the arguments of its Deployment.
   Result<> start() {
     Command command;
-    command.argv = {BUILD_ROOT "/bin/gpu-operator",
-                    "--leader-elect",
-                    "--kubeconfig=" + kubeconfig(),
-                    "--assets=" SOURCE_ROOT "/assets",
-                    "--metrics-bind-address=0",
-                    "--health-probe-bind-address=0",
-                    "--zap-log-level=" + env_or("GPUOP_LOAD_LOG", "error")};
+    command.argv = {BUILD_ROOT "/bin/gpu-operator", "--leader-elect",
+                    // This control plane does everything in one thread, and may not answer for a while.
+                    "--leader-lease-renew-deadline=60s", "--kubeconfig=" + kubeconfig(),
+                    "--assets=" SOURCE_ROOT "/assets", "--metrics-bind-address=0",
+                    "--health-probe-bind-address=0", "--zap-log-level=" + env_or("GPUOP_LOAD_LOG", "error")};
     command.env = env_;
     SpawnOptions options;
     options.die_with_parent = true;

@@ -255,6 +255,7 @@ TEST(operand_manifests_control, case35_the_content_of_module_parameters_rolls_po
   cluster.settle();
   EXPECT_NE(told(), "");
   EXPECT_NE(told(), second);
+  cluster.loop->run_for(10s);  // words that waited
   const int writes = cluster.writes;
   cluster.controller.reset();
   cluster.start_operator();
