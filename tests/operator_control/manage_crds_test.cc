@@ -55,6 +55,28 @@ TEST_F(Hooks, definitions_are_created_then_left_alone_then_brought_up_to_date) {
   EXPECT_TRUE(delete_crds(*loop_, client_, crds)) << "what is not there is as good as deleted";
 }
 
+TEST_F(Hooks, the_charts_definitions_are_served_those_of_compute_domains_among_them) {
+  const auto crds = read_crds({fs::path(SOURCE_ROOT) / "deploy/chart/crds"});
+  ASSERT_TRUE(crds) << crds.error().text();
+  ASSERT_TRUE(apply_crds(*loop_, client_, *crds));
+  loop_->run_for(100ms);
+  constexpr kube::Resource domains{"resource.nvidia.com", "v1beta1", "computedomains", "ComputeDomain", true};
+  const Json domain = *parse_json(R"({"apiVersion":"resource.nvidia.com/v1beta1","kind":"ComputeDomain",
+    "metadata":{"name":"d"},"spec":{"channel":{"resourceClaimTemplate":{"name":"t"}}}})");
+  const auto made =
+      kube::await(*loop_, [&](auto done) { return client_.create(domains, "default", domain, {}, done); });
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(get_int(*made, {"spec", "numNodes"}, -1), 0);
+  EXPECT_EQ(get_string(*made, {"spec", "channel", "allocationMode"}), "Single");
+  const auto changed = kube::await(*loop_, [&](auto done) {
+    return client_.patch(domains, "default", "d", kube::Patch::kMerge,
+                         *parse_json(R"({"spec":{"numNodes":2}})"), {}, done);
+  });
+  ASSERT_FALSE(changed);
+  EXPECT_NE(changed.error().message.find("A computeDomain.spec is immutable"), std::string::npos)
+      << changed.error().message;
+}
+
 TEST_F(Hooks, files_with_anything_else_are_refused_by_name) {
   TempDir dir;
   ASSERT_TRUE(make_dirs(dir.path() / "below"));

@@ -163,3 +163,25 @@ containers:
 {{- define "gpu-operator.metricsCsv" -}}
 {{- if kindIs "map" . -}}{{ index . "dcgm-metrics.csv" }}{{- else -}}{{ . }}{{- end -}}
 {{- end }}
+
+{{/*
+Arguments that name the files of the definitions that a release brings up to date, and takes away where
+operator.cleanupCRD says so; those of node feature discovery only where it is the release's own.
+*/}}
+{{- define "gpu-operator.definitions" -}}
+{{- range list "clusterpolicies" "gpuclusters" "nvidiadrivers" }}
+- --filepath=/opt/gpu-operator/crds/nvidia.com_{{ . }}.yaml
+{{- end }}
+{{- if .Values.nfd.enabled }}
+{{- range list "nodefeaturegroups" "nodefeaturerules" "nodefeatures" }}
+- --filepath=/opt/gpu-operator/crds/nfd.k8s-sigs.io_{{ . }}.yaml
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The same of kinds that are the DRA driver's, which may be there without us: never taken away. */}}
+{{- define "gpu-operator.driverDefinitions" -}}
+{{- range list "computedomaincliques" "computedomains" }}
+- --filepath=/opt/gpu-operator/crds/resource.nvidia.com_{{ . }}.yaml
+{{- end }}
+{{- end }}
