@@ -19,6 +19,9 @@ constexpr std::array<std::string_view, 5> kAskedFor = {
     kPolicies, "nvidiadrivers.nvidia.com", "gpuclusters.nvidia.com", "servicemonitors.monitoring.coreos.com",
     "prometheusrules.monitoring.coreos.com"};
 
+constexpr Duration kAgain = 1s;
+constexpr int kMostAgain = 5;
+
 bool established(const std::shared_ptr<const Json>& definition) {
   const Json* condition = definition ? kube::condition(*definition, "Established") : nullptr;
   return condition && get_string(*condition, {"status"}) == "True";
@@ -36,21 +39,41 @@ void Server::ask(std::function<void(Result<>)> done) {
     const auto body = parse_json(answer->body);
     if (!body) return answered(fail(body.error().in("read the API server's version")));
     facts_.kubernetes_version = get_string(*body, {"gitVersion"});
-    discover("monitoring.coreos.com/v1", [this](const Kinds& kinds) {
-      facts_.has_service_monitors = kinds.contains("servicemonitors");
-      facts_.has_prometheus_rules = kinds.contains("prometheusrules");
-      if (facts_.has_service_monitors) cache_.watch(kube::kServiceMonitors, cache_.ns(), {"spec"});
-      discover("nvidia.com/v1alpha1", [this](const Kinds& ours) {
-        if (ours.contains("nvidiadrivers")) cache_.watch(kube::kNvidiaDrivers);
-        if (ours.contains("gpuclusters")) cache_.watch(kube::kGpuClusters);
-        ask_openshift();
-      });
+    ask_groups();
+  });
+}
+
+// All groups at once, so that nobody asks for those that are not there.
+void Server::ask_groups() {
+  HttpRequest request;
+  request.path = "/apis";
+  asking_ = client_.raw(request, [this](kube::ApiResult<HttpResponse> found) {
+    if (!found) return answered(fail(found.error().error("discover the API groups")));
+    const auto list = parse_json(found->body);
+    if (!list) return answered(fail(list.error().in("discover the API groups")));
+    groups_.clear();
+    found_.clear();
+    for (const auto& group : get_array(*list, {"groups"})) groups_.insert(str(get_string(group, {"name"})));
+    ask_kinds();
+  });
+}
+
+void Server::ask_kinds() {
+  discover("monitoring.coreos.com/v1", [this](const Kinds& kinds) {
+    facts_.has_service_monitors = kinds.contains("servicemonitors");
+    facts_.has_prometheus_rules = kinds.contains("prometheusrules");
+    if (facts_.has_service_monitors) cache_.watch(kube::kServiceMonitors, cache_.ns(), {"spec"});
+    discover("nvidia.com/v1alpha1", [this](const Kinds& ours) {
+      if (ours.contains("nvidiadrivers")) cache_.watch(kube::kNvidiaDrivers);
+      if (ours.contains("gpuclusters")) cache_.watch(kube::kGpuClusters);
+      ask_openshift();
     });
   });
 }
 
 // The plural names of the kinds of a group version; none where it is not served.
 void Server::discover(const std::string& group_version, const std::function<void(const Kinds&)>& then) {
+  if (!groups_.contains(group_version.substr(0, group_version.find('/')))) return then({});
   HttpRequest request;
   request.path = "/apis/" + group_version;
   asking_ = client_.raw(request, [this, group_version, then](kube::ApiResult<HttpResponse> found) {
@@ -60,14 +83,22 @@ void Server::discover(const std::string& group_version, const std::function<void
     if (found) {
       const auto list = parse_json(found->body);
       if (!list) return answered(fail(list.error().in("discover " + group_version)));
-      for (const auto& resource : get_array(*list, {"resources"}))
-        kinds.insert(str(get_string(resource, {"name"})));
+      const std::string group = group_version.substr(0, group_version.find('/'));
+      for (const auto& resource : get_array(*list, {"resources"})) {
+        const std::string name = str(get_string(resource, {"name"}));
+        found_.insert(name + "." + group);
+        kinds.insert(name);
+      }
     }
     then(kinds);
   });
 }
 
 void Server::ask_openshift() {
+  if (!groups_.contains("config.openshift.io")) {
+    facts_.openshift_version.clear();
+    return ask_definition();
+  }
   HttpRequest request;
   request.path = "/apis/config.openshift.io/v1/clusterversions/version";
   asking_ = client_.raw(request, [this](kube::ApiResult<HttpResponse> cluster) {
@@ -118,8 +149,24 @@ void Server::ask_definition() {
           log::info("the definition of ClusterPolicies was not read", {{"error", live.error().message}});
         }
         known_ = true;
+        ask_again_if_behind();
         answered({});
       });
+}
+
+// An API server lists a kind some time after its definition says that it is established, and no watch tells
+// when. One that is never listed (of another version) is not asked for for ever.
+void Server::ask_again_if_behind() {
+  const bool behind = definitions_ && std::ranges::any_of(kAskedFor, [this](std::string_view name) {
+                        return name != kPolicies && established(definitions_->get(name)) &&
+                               !found_.contains(std::string(name));
+                      });
+  if (!behind || asked_again_ == kMostAgain) return;
+  ++asked_again_;
+  again_ = client_.loop().after(kAgain, [this] {
+    known_ = false;
+    changed_();
+  });
 }
 
 void Server::answered(const Result<>& result) {
@@ -132,7 +179,8 @@ void Server::watch_definitions(std::function<void()> changed) {
   options.paged = true;
   definitions_ =
       std::make_unique<kube::Informer>(client_, kube::kCustomResourceDefinitions, std::move(options));
-  definitions_->on_change([this, changed = std::move(changed)](const auto& old, const auto& now) {
+  changed_ = std::move(changed);
+  definitions_->on_change([this](const auto& old, const auto& now) {
     if (std::ranges::find(kAskedFor, kube::name_of(now ? *now : *old)) == kAskedFor.end()) return;
     const bool same = established(old) == established(now);
     const bool edited =
@@ -141,7 +189,8 @@ void Server::watch_definitions(std::function<void()> changed) {
     // The first list tells nothing new to who has asked already.
     if ((same && !edited) || (!old && !definitions_->synced())) return;
     known_ = false;
-    changed();
+    asked_again_ = 0;
+    changed_();
   });
   definitions_->start();
 }

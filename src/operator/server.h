@@ -34,19 +34,27 @@ class Server {
  private:
   using Kinds = std::set<std::string>;
   void discover(const std::string& group_version, const std::function<void(const Kinds&)>& then);
+  void ask_groups();
+  void ask_kinds();
   void ask_openshift();
   void ask_openshift_kinds();
   void ask_definition();
+  void ask_again_if_behind();
   void answered(const Result<>& result);
 
   kube::Client& client_;
   ClusterCache& cache_;
   ServerFacts facts_;
+  std::set<std::string> groups_;  // of the API server
+  std::set<std::string> found_;   // kinds of these that were listed: "servicemonitors.monitoring.coreos.com"
   std::vector<std::string> dropped_;
   bool known_ = false;
   Handle asking_;
   std::vector<std::function<void(Result<>)>> asked_;  // who waits for the answers
   std::unique_ptr<kube::Informer> definitions_;
+  std::function<void()> changed_;
+  int asked_again_ = 0;  // since a definition changed
+  Handle again_;
 };
 
 }  // namespace gpuop::op

@@ -41,7 +41,7 @@ TEST_F(cluster_hollow_requests, a_first_install_costs_one_an_object_and_few_more
   const InstallCost cost = install_cost(installed);
   EXPECT_GT(cost.objects, 30u) << text_of(installed);
   // Of these, 19 are the watches.
-  EXPECT_LE(cost.more, 31u) << text_of(installed);
+  EXPECT_LE(cost.more, 30u) << text_of(installed);
   // Labels of feature discovery, of the operator, of GPU feature discovery, and its condition.
   EXPECT_LE(now().at("patch nodes"), 10u * 5) << text_of(now());
 }

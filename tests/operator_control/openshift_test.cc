@@ -209,5 +209,34 @@ TEST(operator_control, kinds_that_come_while_the_operator_runs_are_used_and_cost
   EXPECT_EQ(cluster.state("p"), "ready");
 }
 
+TEST(operator_control, a_kind_that_the_server_lists_later_than_its_definition_is_asked_for_again) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"dcgmExporter":{"serviceMonitor":{"enabled":true}}})");
+  cluster.settle();
+  cluster.all_available();
+  int asked = 0, late = 2;
+  cluster.refuse = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (request.path != "/apis") return std::nullopt;
+    ++asked;
+    if (late-- <= 0) return std::nullopt;
+    return HttpResponse::json(200,
+                              R"({"kind":"APIGroupList","groups":[{"name":"nvidia.com"},{"name":"apps"}]})");
+  };
+  define(cluster, kube::kServiceMonitors);
+  cluster.loop->run_for(10s);
+  EXPECT_EQ(cluster.names(kube::kServiceMonitors, kNs),
+            (std::vector<std::string>{"gpu-operator", "nvidia-dcgm-exporter"}));
+  EXPECT_EQ(asked, 3);
+  // One that is never listed is not asked for for ever.
+  late = 1000;
+  cluster.remove(kube::kCustomResourceDefinitions, "", "servicemonitors.monitoring.coreos.com");
+  cluster.settle();
+  asked = 0;
+  define(cluster, kube::kServiceMonitors);
+  cluster.loop->run_for(10min);
+  EXPECT_EQ(asked, 6);
+}
+
 }  // namespace
 }  // namespace gpuop::op
