@@ -230,15 +230,36 @@ struct LeaderElector::Impl : std::enable_shared_from_this<LeaderElector::Impl> {
     const bool was_leading = state == State::kLeading;
     stop();
     if (!was_leading) return loop().post(std::move(done));
+    give_up(false, std::move(done));
+  }
+
+  // `again`: the record was read anew, since a renewal that was under way may have been carried out.
+  void give_up(bool again, std::function<void()> done) {
     Json object = desired(&held, false);
     set(object, {"spec", "holderIdentity"}, Json(""));
     set(object, {"spec", "leaseDurationSeconds"}, Json(1));
-    call = client.update(kLeases, options.ns, options.name, object, {},
-                         [done = std::move(done)](ApiResult<> result) {
-                           if (!result)
-                             log::warn("the lease was not released", {{"why", result.error().message}});
-                           done();
-                         });
+    call =
+        client.update(kLeases, options.ns, options.name, object, {},
+                      [weak = weak_from_this(), again, done = std::move(done)](ApiResult<> result) mutable {
+                        const auto self = weak.lock();
+                        if (self && !result && !again && result.error().conflict())
+                          return self->give_up_what_is_there(std::move(done));
+                        if (!result)
+                          log::warn("the lease was not released", {{"why", result.error().message}});
+                        done();
+                      });
+  }
+
+  void give_up_what_is_there(std::function<void()> done) {
+    call = client.get(
+        kLeases, options.ns, options.name,
+        [weak = weak_from_this(), done = std::move(done)](ApiResult<> result) mutable {
+          const auto self = weak.lock();
+          if (!self || !result || get_string(*result, {"spec", "holderIdentity"}) != self->options.identity)
+            return done();
+          self->held = std::move(*result);
+          self->give_up(true, std::move(done));
+        });
   }
 
   Client& client;

@@ -7,8 +7,8 @@
 namespace gpuop::cluster::runs {
 namespace {
 
-TEST(cluster_hollow, the_operator_program_with_a_hundred_nodes) {
-  auto made = OperatorLoad::create(100, "v1.34.0", 1min);
+TEST(cluster_hollow, the_operator_program_with_fifty_nodes) {
+  auto made = OperatorLoad::create(50, "v1.34.0", 1min);
   ASSERT_TRUE(made) << made.error().text();
   OperatorLoad& load = **made;
   load.start_controllers();
@@ -17,7 +17,7 @@ TEST(cluster_hollow, the_operator_program_with_a_hundred_nodes) {
       << load.policy_state() << ", " << load.labelled() << " nodes labelled, " << text_of(load.requests());
   ASSERT_TRUE(load.running());
   EXPECT_LE(load.figures().anonymous_mib, 64);
-  EXPECT_LE(sum(load.requests(), "patch nodes"), 100u * 8) << text_of(load.requests());
+  EXPECT_LE(sum(load.requests(), "patch nodes"), 50u * 8) << text_of(load.requests());
   EXPECT_EQ(sum(load.requests(), "list "), 0u) << text_of(load.requests());
   // A second one finds everything done.
   load.stop();

@@ -158,6 +158,23 @@ TEST(kube, a_released_lease_is_taken_at_once) {
   EXPECT_EQ(first.lost, 0);
 }
 
+TEST(kube, a_lease_is_released_while_a_renewal_is_under_way_and_never_when_it_is_anothers) {
+  for (const char* holder : {"one", "thief"}) {
+    ElectionTest t;
+    Candidate first(*t.loop, t.transport, "one");
+    t.loop->run_for(1s);
+    // A renewal was carried out whose answer had not come.
+    set(t.store.lease, {"metadata", "resourceVersion"}, Json("999"));
+    set(t.store.lease, {"spec", "holderIdentity"}, Json(holder));
+    bool released = false;
+    first.elector->release([&] { released = true; });
+    t.loop->run_for(1s);
+    EXPECT_TRUE(released);
+    EXPECT_EQ(get_string(t.store.lease, {"spec", "holderIdentity"}),
+              std::string_view(holder) == "one" ? "" : holder);
+  }
+}
+
 TEST(kube, a_stolen_lease_is_noticed) {
   ElectionTest t;
   Candidate first(*t.loop, t.transport, "one");
