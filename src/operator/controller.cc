@@ -239,6 +239,7 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
   if (type.kind == "Node") return node_changed(old, now);
   if (!old && !now) {
     driver_controller.touch_all();
+    nodes_generation = -1;  // nodes whose turn came before everything was known were not looked at
     return pass();
   }
   applier.seen(now ? *now : *old, !now);

@@ -70,11 +70,12 @@ class OperatorLoad {
   // Starts the program, with the arguments of its Deployment.
   Result<> start() {
     Command command;
-    command.argv = {BUILD_ROOT "/bin/gpu-operator", "--leader-elect",
+    const std::string program = BUILD_ROOT "/bin/gpu-operator", assets = "--assets=" SOURCE_ROOT "/assets";
+    command.argv = {program, "--leader-elect",
                     // This control plane does everything in one thread, and may not answer for a while.
-                    "--leader-lease-renew-deadline=60s", "--kubeconfig=" + kubeconfig(),
-                    "--assets=" SOURCE_ROOT "/assets", "--metrics-bind-address=0",
-                    "--health-probe-bind-address=0", "--zap-log-level=" + env_or("GPUOP_LOAD_LOG", "error")};
+                    "--leader-lease-renew-deadline=60s", "--kubeconfig=" + kubeconfig(), assets,
+                    "--metrics-bind-address=0", "--health-probe-bind-address=0",
+                    "--zap-log-level=" + env_or("GPUOP_LOAD_LOG", "error")};
     command.env = env_;
     SpawnOptions options;
     options.die_with_parent = true;
@@ -196,6 +197,7 @@ class OperatorLoad {
                               ", cpus: 64, gpus: {model: H200, count: 8}}]\n");
     std::map<std::string, sim::GpuProfile> profiles;
     std::vector<LightNode> light;
+    light.reserve(options.fleet.nodes.size());
     for (const FleetNode& node : options.fleet.nodes)
       light.push_back(
           {node, TRY(make_hardware(node, 1, options.profiles, profiles)), static_cast<int>(light.size())});

@@ -7,6 +7,16 @@
 namespace gpuop::cluster::runs {
 namespace {
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
 TEST(cluster_hollow, the_operator_program_with_fifty_nodes) {
   auto made = OperatorLoad::create(50, "v1.34.0", 1min);
   ASSERT_TRUE(made) << made.error().text();
@@ -16,10 +26,11 @@ TEST(cluster_hollow, the_operator_program_with_fifty_nodes) {
   ASSERT_TRUE(load.loop().run_until([&] { return !load.running() || load.settled(300ms); }, 2min))
       << load.policy_state() << ", " << load.labelled() << " nodes labelled, " << text_of(load.requests());
   ASSERT_TRUE(load.running());
-  EXPECT_LE(load.figures().anonymous_mib, 64);
+  // A sanitizer's own memory is most of it.
+  EXPECT_TRUE(kSanitized || load.figures().anonymous_mib <= 64) << load.figures().anonymous_mib;
   EXPECT_LE(sum(load.requests(), "patch nodes"), 50u * 8) << text_of(load.requests());
   EXPECT_EQ(sum(load.requests(), "list "), 0u) << text_of(load.requests());
-  // A second one finds everything done.
+  // A second one finds everything done, but for conditions of nodes that were on their way.
   load.stop();
   const Requests before = load.requests();
   ASSERT_TRUE(load.start());
@@ -27,7 +38,8 @@ TEST(cluster_hollow, the_operator_program_with_fifty_nodes) {
   ASSERT_TRUE(load.loop().run_until([&] { return sum(made_since(), "get customresource") > 0; }, 1min));
   ASSERT_TRUE(load.loop().run_until([&] { return load.settled(300ms); }, 1min)) << text_of(made_since());
   for (const auto& [what, count] : made_since()) {
-    EXPECT_TRUE(what.starts_with("get") || what.starts_with("watch ") || what.ends_with(" leases"))
+    EXPECT_TRUE(what.starts_with("get") || what.starts_with("watch ") || what.ends_with(" leases") ||
+                (what == "patch nodes/status" && count <= 50))
         << count << " " << what;
   }
 }

@@ -25,7 +25,7 @@ struct LeaseStore {
   std::set<std::string> cut;                                // user agents that get no answer
   std::vector<std::pair<std::string, std::string>> writes;  // user agent, holder
 
-  void handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+  void handle(const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) {
     const std::string agent = std::string(request.header("user-agent"));
     if (cut.contains(agent)) {
       kept.push_back(responder);
@@ -81,7 +81,7 @@ struct ElectionTest {
   std::unique_ptr<Loop> loop = Loop::make_virtual(kStart);
   LeaseStore store;
   std::shared_ptr<Transport> transport = make_memory_transport(
-      *loop, [this](HttpRequest request, auto responder) { store.handle(std::move(request), responder); });
+      *loop, [this](const HttpRequest& request, const auto& responder) { store.handle(request, responder); });
 };
 
 TEST(kube, case46_the_other_leads_when_the_leader_dies) {

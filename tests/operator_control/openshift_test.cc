@@ -209,6 +209,26 @@ TEST(operator_control, kinds_that_come_while_the_operator_runs_are_used_and_cost
   EXPECT_EQ(cluster.state("p"), "ready");
 }
 
+TEST(operator_control, nodes_are_looked_at_once_a_kind_that_could_not_be_listed_is_there) {
+  Cluster cluster(false);
+  bool failing = true;
+  cluster.refuse = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (!failing || !request.path.ends_with("/nvidiadrivers")) return std::nullopt;
+    return HttpResponse::json(503, R"({"kind":"Status","code":503,"reason":"ServiceUnavailable"})");
+  };
+  cluster.node("n1", kGpu);
+  cluster.policy("p", "{}");
+  cluster.start_operator();
+  cluster.loop->run_for(1min);
+  failing = false;
+  cluster.loop->run_for(2min);
+  const auto node = kube::await(*cluster.loop,
+                                [&](auto done) { return cluster.client->get(kube::kNodes, "", "n1", done); });
+  ASSERT_TRUE(node);
+  EXPECT_EQ(kube::label(*node, "nvidia.com/gpu.deploy.device-plugin"), "true");
+  EXPECT_NE(kube::condition(*node, "GPUReady"), nullptr);
+}
+
 TEST(operator_control, a_kind_that_the_server_lists_later_than_its_definition_is_asked_for_again) {
   Cluster cluster;
   cluster.node("n1", kGpu);
