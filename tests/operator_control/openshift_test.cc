@@ -26,7 +26,7 @@ void define(Cluster& cluster, const kube::Resource& type) {
                                R"(","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",
         "x-kubernetes-preserve-unknown-fields":true}}}]}})");
   Cluster::must(kube::await(*cluster.loop, [&](auto done) {
-    return cluster.client->create(kube::kCustomResourceDefinitions, "", crd, {}, done);
+    return cluster.client->create(kube::kCustomResourceDefinitions, "", crd, {}, std::move(done));
   }));
   cluster.loop->run_for(50ms);
 }
@@ -35,8 +35,8 @@ void create(Cluster& cluster, const kube::Resource& type, const std::string& ns,
   Json body = *parse_json(object);
   set(body, {"apiVersion"}, type.api_version());
   set(body, {"kind"}, type.kind);
-  Cluster::must(kube::await(*cluster.loop,
-                            [&](auto done) { return cluster.client->create(type, ns, body, {}, done); }));
+  Cluster::must(kube::await(
+      *cluster.loop, [&](auto done) { return cluster.client->create(type, ns, body, {}, std::move(done)); }));
 }
 
 constexpr kube::Resource kClusterVersions{"config.openshift.io", "v1", "clusterversions", "ClusterVersion",
@@ -222,8 +222,8 @@ TEST(operator_control, nodes_are_looked_at_once_a_kind_that_could_not_be_listed_
   cluster.loop->run_for(1min);
   failing = false;
   cluster.loop->run_for(2min);
-  const auto node = kube::await(*cluster.loop,
-                                [&](auto done) { return cluster.client->get(kube::kNodes, "", "n1", done); });
+  const auto node = kube::await(
+      *cluster.loop, [&](auto done) { return cluster.client->get(kube::kNodes, "", "n1", std::move(done)); });
   ASSERT_TRUE(node);
   EXPECT_EQ(kube::label(*node, "nvidia.com/gpu.deploy.device-plugin"), "true");
   EXPECT_NE(kube::condition(*node, "GPUReady"), nullptr);

@@ -39,11 +39,11 @@ class Cluster {
     client = std::make_unique<kube::Client>(*loop, transport);
     must(kube::await(*loop, [&](auto done) {
       return client->create(kube::kNamespaces, "", *parse_json(R"({"metadata":{"name":"gpu-operator"}})"), {},
-                            done);
+                            std::move(done));
     }));
     for (const auto& crd : policy::crds())
       must(kube::await(*loop, [&](auto done) {
-        return client->create(kube::kCustomResourceDefinitions, "", crd, {}, done);
+        return client->create(kube::kCustomResourceDefinitions, "", crd, {}, std::move(done));
       }));
     loop->run_for(10ms);
     if (with_operator) start_operator();
@@ -78,18 +78,20 @@ class Cluster {
         "dcgm":{"enabled":false},"dcgmExporter":{},"nodeStatusExporter":{},"gfd":{}}})";
     Json object = *parse_json(text);
     if (!spec.empty()) kube::merge_apply(*find_mutable(object, {"spec"}), *parse_json(spec));
-    must(kube::await(
-        *loop, [&](auto done) { return client->create(kube::kClusterPolicies, "", object, {}, done); }));
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(kube::kClusterPolicies, "", object, {}, std::move(done));
+    }));
   }
   void node(const std::string& name, const std::string& labels) {
     const std::string text = R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels + "}}}";
-    must(kube::await(
-        *loop, [&](auto done) { return client->create(kube::kNodes, "", *parse_json(text), {}, done); }));
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(kube::kNodes, "", *parse_json(text), {}, std::move(done));
+    }));
   }
   void label(const std::string& name, const std::string& labels) {
     const Json patch = *parse_json(R"({"metadata":{"labels":{)" + labels + "}}}");
     must(kube::await(*loop, [&](auto done) {
-      return client->patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {}, done);
+      return client->patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {}, std::move(done));
     }));
   }
   void merge(const kube::Resource& type, const std::string& ns, const std::string& name,
@@ -97,19 +99,21 @@ class Cluster {
     kube::WriteOptions options;
     options.subresource = subresource;
     must(kube::await(*loop, [&](auto done) {
-      return client->patch(type, ns, name, kube::Patch::kMerge, *parse_json(patch), options, done);
+      return client->patch(type, ns, name, kube::Patch::kMerge, *parse_json(patch), options, std::move(done));
     }));
   }
   void remove(const kube::Resource& type, const std::string& ns, const std::string& name) {
-    must(kube::await(*loop, [&](auto done) { return client->remove(type, ns, name, {}, done); }));
+    must(kube::await(*loop, [&](auto done) { return client->remove(type, ns, name, {}, std::move(done)); }));
   }
   Json get(const kube::Resource& type, const std::string& ns, const std::string& name) {
-    const auto result = kube::await(*loop, [&](auto done) { return client->get(type, ns, name, done); });
+    const auto result =
+        kube::await(*loop, [&](auto done) { return client->get(type, ns, name, std::move(done)); });
     return result ? *result : Json(nullptr);
   }
   std::vector<std::string> names(const kube::Resource& type, const std::string& ns) {
     std::vector<std::string> out;
-    const auto list = kube::await(*loop, [&](auto done) { return client->list(type, ns, {}, done); });
+    const auto list =
+        kube::await(*loop, [&](auto done) { return client->list(type, ns, {}, std::move(done)); });
     for (const auto& item : get_array(*list, {"items"})) out.emplace_back(kube::name_of(item));
     return out;
   }
@@ -147,8 +151,9 @@ class Cluster {
       const std::string text = R"({"metadata":{"name":")" + name + R"(","labels":{"app":")" + app +
                                R"("}},"spec":{"nodeName":")" + node +
                                R"(","containers":[{"name":"c","image":"i"}]}})";
-      must(kube::await(
-          *loop, [&](auto done) { return client->create(kube::kPods, kNs, *parse_json(text), {}, done); }));
+      must(kube::await(*loop, [&](auto done) {
+        return client->create(kube::kPods, kNs, *parse_json(text), {}, std::move(done));
+      }));
     }
     merge(kube::kPods, kNs, name, R"({"status":)" + status + "}", "status");
   }
