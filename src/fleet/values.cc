@@ -1,13 +1,13 @@
 #include "fleet/values.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <regex>
 
 #include "base/text.h"
 #include "fleet/built_in.h"
 #include "fleet/image_reference.h"
+#include "fleet/own_images.h"
 
 namespace gpuop::fleet {
 namespace {
@@ -157,22 +157,41 @@ class Check {
     for (const auto& [key, inner] : mine.as_object()) {
       if (const Json* all = find(section, {key})) images(*all, inner, under(path, key));
     }
-    std::string parts[3];
-    bool any = false;
-    for (std::size_t i = 0; i < 3; ++i) {
-      const char* key = std::array{"repository", "image", "version"}.at(i);
+    const bool named = has(mine, {"repository"}) || has(mine, {"image"}) || has(mine, {"version"});
+    if (!named) return;
+    const auto own = std::ranges::find_if(
+        rules_.images, [&](const Json& entry) { return get_string(entry, {"key"}) == path; });
+    if (own != rules_.images.end()) return own_section(section, path);
+    OwnImage parts;
+    for (auto& [key, part] : {std::pair{"repository", &parts.repository}, std::pair{"image", &parts.image},
+                              std::pair{"version", &parts.version}}) {
       const Json* value = find(section, {key});
       if (!value || value->is_object() || value->is_array()) return;
-      parts[i] = shown(*value);
-      if (parts[i].empty()) return;
-      any = any || has(mine, {key});
+      *part = shown(*value);
+      if (part->empty()) return;
     }
-    const std::string name = parts[0] + "/" + parts[1];
-    const std::string reference = name + (parts[2].starts_with("sha256:") ? "@" : ":") + parts[2];
-    if (!any || is_image_reference(reference)) return;
-    const std::string key = is_image_reference(name)              ? "version"
-                            : is_image_reference(parts[0] + "/x") ? "image"
-                                                                  : "repository";
+    reference(parts, path);
+  }
+
+  void own_section(const Json& section, const std::string& path) {
+    const auto image = own_image(rules_.images, path, merged_, rules_.app_version);
+    reference(image, path);
+    if (image.instead.empty()) return;
+    const std::string key = under(path, image.instead);
+    const Json* value = find(section, {image.instead});
+    add(Kind::kNoEffect, key, key,
+        "'" + shown(*value) + "': names upstream's program, which cannot serve this chart; " +
+            image.reference() +
+            " runs in its place. Instead: leave repository, image and version out, or name a copy of that "
+            "image");
+  }
+
+  void reference(const OwnImage& parts, const std::string& path) {
+    const std::string reference = parts.reference();
+    if (is_image_reference(reference)) return;
+    const std::string key = is_image_reference(parts.repository + "/" + parts.image) ? "version"
+                            : is_image_reference(parts.repository + "/x")            ? "image"
+                                                                                     : "repository";
     add(Kind::kBroken, under(path, key), under(path, key),
         "makes '" + reference + "', which is not an image reference; the operator refuses it");
   }
@@ -364,6 +383,13 @@ Result<ValuesRules> load_values_rules(const fs::path& chart) {
   auto list = TRY(parse_yaml_one(TRY(read_file(advice)), advice.string()));
   if (!list.value.is_array()) return fail(Code::kInvalid, "read '" + advice.string() + "': must be a list");
   rules.advice = std::move(list.value.as_array());
+  const fs::path images = chart / "files/images.yaml";
+  auto known = TRY(parse_yaml_one(TRY(read_file(images)), images.string()));
+  if (!known.value.is_array()) return fail(Code::kInvalid, "read '" + images.string() + "': must be a list");
+  rules.images = std::move(known.value.as_array());
+  const fs::path about = chart / "Chart.yaml";
+  const Json described = TRY(parse_yaml_one(TRY(read_file(about)), about.string())).value;
+  rules.app_version = std::string(get_string(described, {"appVersion"}));
   rules.schema = TRY_IN(parse_json(TRY(read_file(chart / "values.schema.json"))),
                         "read '" + (chart / "values.schema.json").string() + "'");
   const fs::path defaults = chart / "values.yaml";

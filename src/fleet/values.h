@@ -1,7 +1,7 @@
 // What an administrator's values file means to our Helm chart, said before anything is installed: keys that
 // no version of the chart has, values of the wrong type, values that do nothing or not what they seem to, and
 // those that the chart refuses. The knowledge is the chart's own files (files/keys.txt, files/advice.yaml,
-// values.schema.json, values.yaml), so that `gpuctl preflight` and helm say the same.
+// files/images.yaml, values.schema.json, values.yaml), so that `gpuctl preflight` and helm say the same.
 #pragma once
 
 #include <set>
@@ -18,6 +18,8 @@ namespace gpuop::fleet {
 struct ValuesRules {
   std::set<std::string> keys;  // dotted; "x.*": whatever lies below x belongs to the user
   JsonArray advice;            // as in files/advice.yaml
+  JsonArray images;            // as in files/images.yaml
+  std::string app_version;     // of Chart.yaml
   Json schema;                 // draft-07, the part of it that our schema uses
   Json defaults;
 };

@@ -99,7 +99,10 @@ bool expected_difference(const std::string& line) {
   const std::string path = line.substr(0, line.find(' '));
   if (path.ends_with(".repository") || path.ends_with(".image") || path.ends_with(".version")) {
     return line.find("ghcr.io/gpu-operator") != std::string::npos ||  // our image is the default
-           line.find("\"gpu-operator\"") != std::string::npos || line.find("\"v0.") != std::string::npos;
+           line.find("\"registry.internal:5000/gpu\" / \"nvcr.io/") !=
+               std::string::npos ||  // as the operator's
+           line.find("\"gpu-operator\"") != std::string::npos ||
+           line.find("\"v0.") != std::string::npos;
   }
   static const std::set<std::string> kLines = {
       R"(.daemonsets.labels.helm.sh/chart "gpu-operator-v0.1.0" / "gpu-operator-v26.7.0")",
@@ -171,6 +174,57 @@ vfioManager: {driverManager: {imagePullSecrets: [b]}}
   EXPECT_EQ(text({"spec", "devicePlugin", "mps", "root"}), R"("/srv/mps")");
   EXPECT_EQ(text({"spec", "vfioManager", "driverManager", "imagePullSecrets"}), R"(["b"])");
   EXPECT_EQ(text({"spec", "operator", "use_ocp_driver_toolkit"}), "false");
+}
+
+// Values as administrators copy them from upstream's defaults: each operand gets an image that exists.
+TEST(chart, upstream_s_names_of_images_become_images_that_exist) {
+  const auto objects = rendered(R"(
+operator: {repository: nvcr.io/nvidia, image: gpu-operator, version: v25.3.0}
+validator: {repository: nvcr.io/nvidia/cloud-native, image: gpu-operator-validator}
+toolkit: {version: v1.17.5-ubuntu20.04}
+devicePlugin: {repository: nvcr.io/nvidia, version: v0.17.1}
+gfd: {repository: mirror.local, image: gpu-feature-discovery}
+dcgmExporter: {repository: mirror.local}
+driver: {manager: {version: v0.8.0}}
+node-feature-discovery: {image: {repository: mirror.local/node-feature-discovery}}
+)");
+  const Json policy = only(objects, "ClusterPolicy");
+  auto image = [&](std::vector<std::string> keys) {
+    const Json* at = find(policy, {"spec"});
+    for (const auto& key : keys) at = find(*at, {key});
+    return str(get_string(*at, {"repository"})) + "/" + str(get_string(*at, {"image"})) + ":" +
+           str(get_string(*at, {"version"}));
+  };
+  const std::string ours = "ghcr.io/gpu-operator/gpu-operator:v0.1.0";
+  EXPECT_EQ(image({"validator"}), ours);
+  EXPECT_EQ(image({"toolkit"}), "nvcr.io/nvidia/k8s/container-toolkit:v1.17.5-ubuntu20.04");
+  EXPECT_EQ(image({"devicePlugin"}), "nvcr.io/nvidia/k8s-device-plugin:v0.17.1");
+  EXPECT_EQ(image({"gfd"}), ours);
+  EXPECT_EQ(image({"dcgmExporter"}), "mirror.local/gpu-operator:v0.1.0");
+  EXPECT_EQ(image({"driver", "manager"}), "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.8.0");
+  const Json operators = only(objects, "Deployment", "gpu-operator");
+  const auto& containers = get_array(operators, {"spec", "template", "spec", "containers"});
+  EXPECT_EQ(get_string(containers[0], {"image"}), ours);
+  const Json worker = only(objects, "DaemonSet", "gpu-operator-node-feature-discovery-worker");
+  const auto& workers = get_array(worker, {"spec", "template", "spec", "containers"});
+  EXPECT_EQ(get_string(workers[0], {"image"}), "mirror.local/node-feature-discovery:v0.19.0");
+}
+
+// A registry named for the operator alone serves whatever else runs its image.
+TEST(chart, the_operator_s_image_is_that_of_operands_and_of_feature_discovery) {
+  const auto objects = rendered("operator: {repository: mirror.local/gpu}");
+  const Json policy = only(objects, "ClusterPolicy");
+  EXPECT_EQ(get_string(policy, {"spec", "toolkit", "repository"}), "mirror.local/gpu");
+  const Json worker = only(objects, "DaemonSet", "gpu-operator-node-feature-discovery-worker");
+  const auto& workers = get_array(worker, {"spec", "template", "spec", "containers"});
+  EXPECT_EQ(get_string(workers[0], {"image"}), "mirror.local/gpu/gpu-operator:v0.1.0");
+}
+
+TEST(chart, notes_name_images_that_run_in_place_of_upstream_s) {
+  const auto ran = helm({"install", "--dry-run=client"}, "operator: {repository: nvcr.io/nvidia}");
+  ASSERT_EQ(ran.code, 0) << ran.out;
+  EXPECT_NE(ran.out.find("operator.repository (nvcr.io/nvidia): names upstream's program"), std::string::npos)
+      << ran.out;
 }
 
 struct Refusal {

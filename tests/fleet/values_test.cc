@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/image_reference.h"
+#include "fleet/own_images.h"
 
 namespace gpuop::fleet {
 namespace {
@@ -105,6 +106,61 @@ TEST(fleet_values, images_that_are_none_are_told_before_the_operator_finds_them)
   EXPECT_EQ(findings("toolkit: {repository: '', version: '', image: 'r/i:t'}\n"), "");
   const auto document = parse_yaml_one("driver: {version: 'a b'}\n", "f");
   EXPECT_FALSE(installable(check_values(*document, rules())));
+}
+
+// What administrators' copies of upstream's defaults name, and what runs.
+TEST(fleet_values, images_of_our_programs_are_found_from_upstream_s_names) {
+  auto image = [](std::string_view key, const std::string& yaml) {
+    const auto values = parse_yaml_one(yaml, "f");
+    return own_image(rules().images, key, values->value, "v0.1.0").reference();
+  };
+  const std::string ours = "ghcr.io/gpu-operator/gpu-operator:v0.1.0";
+  EXPECT_EQ(image("toolkit", "{}"), ours);
+  EXPECT_EQ(image("toolkit", "toolkit: {version: v1.17.5}"), "nvcr.io/nvidia/k8s/container-toolkit:v1.17.5");
+  EXPECT_EQ(image("toolkit", "toolkit: {image: container-toolkit}"),
+            "nvcr.io/nvidia/k8s/container-toolkit:v1.20.0");
+  EXPECT_EQ(image("toolkit", "toolkit: {repository: r}"), "r/gpu-operator:v0.1.0");
+  EXPECT_EQ(image("toolkit", "toolkit: {version: v0.1.0}"), ours);
+  EXPECT_EQ(image("toolkit", "toolkit: {repository: r, image: gpu-operator, version: v0.1.1}"),
+            "r/gpu-operator:v0.1.1");
+  EXPECT_EQ(image("toolkit", "toolkit: {repository: ghcr.io/gpu-operator, version: v0.1.1}"),
+            "ghcr.io/gpu-operator/gpu-operator:v0.1.1");
+  EXPECT_EQ(image("toolkit", "{operator: {repository: m}, toolkit: {}}"), "m/gpu-operator:v0.1.0");
+  EXPECT_EQ(image("toolkit", "toolkit: {image: 'r/i:t'}"), "r/i:t");
+  EXPECT_EQ(image("devicePlugin", "devicePlugin: {repository: nvcr.io/nvidia, version: v0.17.1}"),
+            "nvcr.io/nvidia/k8s-device-plugin:v0.17.1");
+  EXPECT_EQ(image("devicePlugin", "devicePlugin: {version: 'sha256:00'}"),
+            "nvcr.io/nvidia/k8s-device-plugin@sha256:00");
+  EXPECT_EQ(image("driver.manager", "driver: {manager: {version: v0.8.0}}"),
+            "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.8.0");
+  EXPECT_EQ(
+      image("operator", "operator: {repository: nvcr.io/nvidia, image: gpu-operator, version: v25.3.0}"),
+      ours);
+  EXPECT_EQ(image("operator", "operator: {repository: m, version: v1.8.1}"), "m/gpu-operator:v0.1.0");
+  EXPECT_EQ(image("operator", "operator: {repository: m, image: mine, version: v0.1.2}"), "m/mine:v0.1.2");
+  EXPECT_EQ(image("validator",
+                  "{operator: {repository: m}, validator: {repository: m/x, image: "
+                  "gpu-operator-validator}}"),
+            "m/gpu-operator:v0.1.0");
+  EXPECT_EQ(image("validator", "validator: {repository: m, image: gpu-operator-validator, version: v24.9.0}"),
+            "m/gpu-operator-validator:v24.9.0");
+  EXPECT_EQ(image("gfd", "gfd: {repository: nvcr.io/nvidia, image: gpu-feature-discovery}"), ours);
+  EXPECT_EQ(image("gfd", "gfd: {repository: m, image: gpu-feature-discovery, version: v0.8.2}"),
+            "m/gpu-feature-discovery:v0.8.2");
+}
+
+TEST(fleet_values, upstream_s_names_that_cannot_serve_are_told_once) {
+  EXPECT_EQ(findings("operator:\n  repository: nvcr.io/nvidia\n  image: gpu-operator\n"),
+            "2 no-effect operator.repository: 'nvcr.io/nvidia': names upstream's program, which cannot serve "
+            "this chart; ghcr.io/gpu-operator/gpu-operator:v0.1.0 runs in its place. Instead: leave "
+            "repository, image and version out, or name a copy of that image\n");
+  says("operator: {repository: m, version: v1.8.1}\n", "1 no-effect operator.version: 'v1.8.1': names");
+  says("validator: {image: gpu-operator-validator}\n", "no-effect validator.image: 'gpu-operator-validator'");
+  EXPECT_EQ(findings("nodeStatusExporter: {enabled: false, image: gpu-operator-validator}\n"), "");
+  EXPECT_EQ(findings("toolkit: {version: v1.17.5-ubuntu20.04}\n"), "");
+  EXPECT_EQ(findings("devicePlugin: {repository: nvcr.io/nvidia, version: v0.17.1}\n"), "");
+  says("toolkit: {version: 'v 1'}\n",
+       "broken toolkit.version: makes 'nvcr.io/nvidia/k8s/container-toolkit:v 1'");
 }
 
 TEST(fleet_values, what_is_an_image_reference) {

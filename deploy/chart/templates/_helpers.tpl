@@ -22,17 +22,6 @@ app: gpu-operator
 app.kubernetes.io/component: gpu-operator
 {{- end }}
 
-{{/* REPOSITORY/IMAGE:VERSION of a block (dict "block" "default"), as the operator itself reads it from a policy. */}}
-{{- define "gpu-operator.image" -}}
-{{- $version := toString (default .default .block.version) -}}
-{{- $separator := ternary "@" ":" (hasPrefix "sha256:" $version) -}}
-{{- if and (not .block.repository) (not .block.version) -}}
-{{ required "an image needs repository, image and version, or image alone" .block.image }}
-{{- else -}}
-{{ printf "%s/%s%s%s" .block.repository .block.image $separator $version }}
-{{- end -}}
-{{- end }}
-
 {{/*
 The keys of a values block that the custom resource has, as they are given: dict "block" "keys" (a list) "version" (the
 version where the block leaves it empty; "" for none). What is empty (null, "", [], {}) is left out, false and 0 are not.
@@ -64,18 +53,26 @@ version where the block leaves it empty; "" for none). What is empty (null, "", 
 enabled,repository,image,version,imagePullPolicy,imagePullSecrets,resources,args,env,hostNetwork
 {{- end }}
 
-{{/* One operand: dict "block" "root" "more" (further keys, comma-separated; optional) "without" (optional). */}}
+{{/*
+One operand: dict "block" "root" "more" (further keys, comma-separated; optional) "without" (optional) "own" (the key of a
+block of files/images.yaml, whose image is found there; optional).
+*/}}
 {{- define "gpu-operator.operand" -}}
 {{- $keys := splitList "," (include "gpu-operator.operandKeys" .) -}}
 {{- if .more -}}{{- $keys = concat $keys (splitList "," .more) -}}{{- end -}}
 {{- if .without -}}{{- range splitList "," .without -}}{{- $keys = without $keys . -}}{{- end -}}{{- end -}}
-{{- include "gpu-operator.pick" (dict "block" .block "keys" $keys "version" .root.Chart.AppVersion) -}}
+{{- $block := .block -}}
+{{- if .own -}}
+{{- $image := fromJson (include "gpu-operator.ownImage" (dict "key" .own "root" .root)) -}}
+{{- $block = merge (omit $image "instead") (omit $block "repository" "image" "version") -}}
+{{- end -}}
+{{- include "gpu-operator.pick" (dict "block" $block "keys" $keys "version" .root.Chart.AppVersion) -}}
 {{- end }}
 
-{{/* The driver manager of a block. */}}
+{{/* The driver manager of a block: dict "block" "root" "own". */}}
 {{- define "gpu-operator.driverManager" -}}
-{{- $keys := list "repository" "image" "version" "imagePullPolicy" "imagePullSecrets" "env" -}}
-{{- include "gpu-operator.pick" (dict "block" .block "keys" $keys "version" .root.Chart.AppVersion) -}}
+{{- $without := "enabled,resources,args,hostNetwork" -}}
+{{- include "gpu-operator.operand" (dict "block" .block "root" .root "own" .own "without" $without) -}}
 {{- end }}
 
 {{/* The upgrade policy: the custom resource names podDeletion what the values name gpuPodDeletion. Empty strings go. */}}
@@ -148,7 +145,7 @@ nodeSelector: {{ toYaml . | nindent 2 }}
 {{- include "gpu-operator.tolerations" .root | nindent 0 }}
 containers:
   - name: {{ .name }}
-    image: {{ include "gpu-operator.image" (dict "block" $o "default" .root.Chart.AppVersion) }}
+    image: {{ include "gpu-operator.image" (dict "key" "operator" "root" .root) }}
     imagePullPolicy: {{ $o.imagePullPolicy | default "IfNotPresent" }}
     command: [gpu-operator]
     args: {{ toYaml .args | nindent 6 }}

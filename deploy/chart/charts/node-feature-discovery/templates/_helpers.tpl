@@ -26,3 +26,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "node-feature-discovery.workerAccount" -}}
 {{- default (ternary (printf "%s-worker" (include "node-feature-discovery.fullname" .)) "default" .Values.worker.serviceAccount.create) .Values.worker.serviceAccount.name -}}
 {{- end }}
+
+{{/* A configuration, which old values files have as text. */}}
+{{- define "node-feature-discovery.configText" -}}
+{{- if kindIs "string" . -}}{{ . }}{{- else -}}{{ toYaml . }}{{- end -}}
+{{- end }}

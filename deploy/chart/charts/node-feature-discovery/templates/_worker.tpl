@@ -1,3 +1,8 @@
+{{/*
+The worker, rendered by the operator's chart, which knows the image of the operator. dict of this chart's own context with
+"operatorImage".
+*/}}
+{{- define "node-feature-discovery.worker" -}}
 {{- if .Values.worker.enable }}
 {{- $w := .Values.worker }}
 apiVersion: apps/v1
@@ -60,7 +65,7 @@ spec:
       {{- end }}
       containers:
         - name: worker
-          image: {{ .Values.image.repository }}:{{ .Values.image.tag | default "v0.1.0" }}
+          image: {{ include "node-feature-discovery.image" . }}
           imagePullPolicy: {{ .Values.image.pullPolicy }}
           command: [nfd-worker]
           args:
@@ -122,4 +127,16 @@ spec:
         - name: nfd-worker-conf
           configMap:
             name: {{ include "node-feature-discovery.fullname" . }}-worker-conf
+{{- end }}
+{{- end }}
+
+{{/* Nothing said: the operator's image, whose program it is; a repository of upstream's name: its version 0.19. */}}
+{{- define "node-feature-discovery.image" -}}
+{{- $i := .Values.image -}}
+{{- $theirs := regexMatch "(^|/)node-feature-discovery$" (default "" $i.repository) -}}
+{{- if not $i.repository -}}
+{{ .operatorImage }}
+{{- else -}}
+{{ printf "%s:%v" $i.repository (default (ternary "v0.19.0" "v0.1.0" $theirs) $i.tag) }}
+{{- end -}}
 {{- end }}
