@@ -90,12 +90,14 @@ class Check {
     emptied_sections();
     images(merged_, values_.value, "");
     for (const auto& rule : rules_.advice) advise(rule);
+    drop_advice_on_refused();
     std::stable_sort(found_.begin(), found_.end(),
                      [](const auto& a, const auto& b) { return a.line < b.line; });
     return std::move(found_);
   }
   std::vector<ValuesFinding> advice_only() {
     for (const auto& rule : rules_.advice) advise(rule);
+    drop_advice_on_refused();
     return std::move(found_);
   }
 
@@ -301,7 +303,12 @@ class Check {
   // --- advice ---
 
   void advise(const Json& rule) {
-    const std::string key(get_string(rule, {"key"}));
+    const auto& keys = get_array(rule, {"keys"});
+    if (keys.empty()) return advise(rule, std::string(get_string(rule, {"key"})));
+    for (const Json& key : keys) advise(rule, str(as_text(key)));
+  }
+
+  void advise(const Json& rule, const std::string& key) {
     const Json* mine = lookup(values_.value, key);
     const Json* value = lookup(merged_, key);
     if (!value) return;
@@ -327,6 +334,17 @@ class Check {
     }
   }
 
+  // What is refused need not be advised on.
+  void drop_advice_on_refused() {
+    std::set<std::string> refused;
+    for (const auto& finding : found_) {
+      if (finding.kind == Kind::kRefused) refused.insert(finding.path);
+    }
+    std::erase_if(found_, [&](const auto& finding) {
+      return finding.kind == Kind::kNoEffect && refused.contains(finding.path);
+    });
+  }
+
   // A rule over several keys concerns the user who set any of them.
   bool concerns_user(const Json& rule) const {
     for (const char* list : {"with", "without"}) {
@@ -344,7 +362,11 @@ class Check {
       const Json* same = lookup(merged_, other);
       if (!same || text != shown(*same)) return false;
     }
-    if (get_bool(rule, {"numeric"}) && value.is_string()) return false;
+    if (const auto other = get_string(rule, {"differsFrom"}); !other.empty()) {
+      const Json* same = lookup(merged_, other);
+      if (same && text == shown(*same)) return false;
+    }
+    if (get_bool(rule, {"numeric"}) && (value.is_string() || !text.contains('.'))) return false;
     if (const auto suffix = get_string(rule, {"suffix"}); !suffix.empty() && !text.ends_with(suffix))
       return false;
     if (get_bool(rule, {"relative"}) && (text.empty() || text.starts_with('/'))) return false;
@@ -414,7 +436,11 @@ std::vector<ValuesFinding> check_policy_env(const Json& spec) {
   YamlDocument document;
   document.value = spec;
   // What the operator assumes where nothing is said.
-  if (!has(spec, {"cdi", "enabled"})) set(document.value, {"cdi", "enabled"}, true);
+  for (const char* block : {"cdi", "toolkit", "devicePlugin"}) {
+    if (!has(spec, {block, "enabled"})) set(document.value, {block, "enabled"}, true);
+  }
+  if (get_string(spec, {"operator", "runtimeClass"}).empty())
+    set(document.value, {"operator", "runtimeClass"}, "nvidia");
   return Check(document, kRules).advice_only();
 }
 

@@ -25,11 +25,13 @@ Review review(const Json& policy, const ServerFacts& server, const ClusterCache&
   if (!spec) return out;
   for (const auto& finding : fleet::check_policy_env(*spec)) {
     const std::string text = "spec." + finding.path + ": " + finding.text;
-    if (finding.kind != fleet::ValuesFinding::Kind::kRefused)
+    if (finding.kind != fleet::ValuesFinding::Kind::kRefused) {
       out.advice.push_back(text);
-    else
-      out.refused[finding.path.starts_with("toolkit.") ? "state-container-toolkit" : "state-device-plugin"] =
-          text;
+      continue;
+    }
+    std::string& why = out.refused[finding.path.starts_with("devicePlugin.") ? "state-device-plugin"
+                                                                             : "state-container-toolkit"];
+    why += (why.empty() ? "" : "; ") + text;
   }
   fleet::CompatFacts common = fleet::policy_facts(*spec);
   if (!server.kubernetes_version.empty()) common["kubernetes"] = server.kubernetes_version;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "fleet/image_reference.h"
 #include "fleet/own_images.h"
 
@@ -92,6 +94,51 @@ TEST(fleet_values, values_that_do_nothing_or_something_else_are_explained) {
       findings(
           "{cdi: {enabled: false}, devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: envvar}]}}\n"),
       "");
+}
+
+// A copy of upstream's old defaults is not told of what it does not ask for.
+TEST(fleet_values, values_that_ask_for_nothing_else_than_what_is_are_passed_in_silence) {
+  for (const char* quiet :
+       {"operator: {initContainer: {}}\n", "psp: {enabled: false}\n",
+        "cdi: {enabled: false, default: false}\n", "driver: {licensingConfig: {configMapName: ''}}\n",
+        "toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: nvidia}]}\n",
+        "{operator: {runtimeClass: n}, toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: n}]}}\n",
+        "toolkit: {env: [{name: CONTAINERD_SET_AS_DEFAULT, value: 'false'}]}\n",
+        "devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: 'cdi-cri,volume-mounts'}]}\n",
+        "driver: {version: 550}\n", "kataManager: {enabled: false}\n", "vfioManager: {image: cuda}\n",
+        "toolkit: {enabled: false, env: [{name: CONTAINERD_SET_AS_DEFAULT, value: 'true'}]}\n",
+        "toolkit: {enabled: false, env: [{name: CONTAINERD_CONFIG, value: /c.toml.tmpl}]}\n",
+        "devicePlugin: {enabled: false, env: [{name: PASS_DEVICE_SPECS, value: 'true'}]}\n"})
+    EXPECT_EQ(findings(quiet), "") << quiet;
+}
+
+TEST(fleet_values, values_that_ask_for_more_than_they_get_are_explained) {
+  says("driver: {useOpenKernelModules: true}\n", "Instead: driver.kernelModuleType: open\n");
+  says("driver: {useOpenKernelModules: false}\n",
+       "Instead: remove it, or driver.kernelModuleType=proprietary");
+  says("psp: {enabled: true}\n", "no-effect psp.enabled: 'true': nothing");
+  says("devicePlugin: {env: [{name: DEVICE_LIST_STRATEGY, value: volume-mounts}]}\n",
+       "'volume-mounts': hands GPUs to pods by mounts");
+  says("toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: other}]}\n",
+       "names the runtime on the nodes otherwise than operator.runtimeClass");
+  says("gds: {version: 2.20}\n", "no-effect gds.version: '2.2': reads 570.10 without quotes");
+  says("hostPaths: {driverInstallDir: /}\n", "keeps every node from being validated");
+  says("{sandboxWorkloads: {enabled: true}, vfioManager: {image: cuda}}\n",
+       "vfioManager.image: 'cuda': has no");
+  says("{sandboxWorkloads: {enabled: true}, vgpuManager: {enabled: true}}\n",
+       "vgpuManager.enabled: 'true': runs an image of no registry");
+  const Json spec =
+      *parse_json(R"({"hostPaths":{"driverInstallDir":"/"},"operator":{"runtimeClass":"runc"}})");
+  const auto told = check_policy_env(spec);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].path, "hostPaths.driverInstallDir");
+  EXPECT_EQ(told[1].path, "operator.runtimeClass");
+  EXPECT_EQ(told[1].kind, ValuesFinding::Kind::kRefused);
+}
+
+TEST(fleet_values, what_is_refused_is_told_once) {
+  const std::string told = findings("toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: runc}]}\n");
+  EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;
 }
 
 TEST(fleet_values, images_that_are_none_are_told_before_the_operator_finds_them) {

@@ -58,17 +58,19 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- $out := .out -}}
 {{- $refuse := default false .refuse -}}
 {{- range $rule := fromYamlArray (.root.Files.Get "files/advice.yaml") -}}
-{{- $found := fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $rule.key)) -}}
+{{- range $key := default (list $rule.key) $rule.keys -}}
+{{- $found := fromJson (include "gpu-operator.lookup" (dict "values" $values "key" $key)) -}}
 {{- if and $found.there (eq $refuse (hasKey $rule "refuse")) -}}
 {{- if $rule.env -}}
 {{- $names := ternary $rule.env (list $rule.env) (kindIs "slice" $rule.env) -}}
 {{- range (ternary $found.value list (kindIs "slice" $found.value)) -}}
 {{- if and (kindIs "map" .) (has (toString .name) $names) -}}
-{{- include "gpu-operator.applyRule" (dict "rule" $rule "values" $values "name" (printf "%s %s" $rule.key .name) "value" .value "out" $out) -}}
+{{- include "gpu-operator.applyRule" (dict "rule" $rule "values" $values "name" (printf "%s %s" $key .name) "value" .value "out" $out) -}}
 {{- end -}}
 {{- end -}}
 {{- else -}}
-{{- include "gpu-operator.applyRule" (dict "rule" $rule "values" $values "name" $rule.key "value" $found.value "out" $out) -}}
+{{- include "gpu-operator.applyRule" (dict "rule" $rule "values" $values "name" $key "value" $found.value "out" $out) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -81,7 +83,8 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- $applies := true -}}
 {{- if hasKey $rule "value" -}}{{- $applies = eq $text $rule.value -}}{{- end -}}
 {{- if $rule.sameAs -}}{{- $applies = and $applies (eq $text (toString (fromJson (include "gpu-operator.lookup" (dict "values" .values "key" $rule.sameAs))).value)) -}}{{- end -}}
-{{- if $rule.numeric -}}{{- $applies = and $applies (not (kindIs "string" .value)) -}}{{- end -}}
+{{- if $rule.differsFrom -}}{{- $applies = and $applies (ne $text (toString (fromJson (include "gpu-operator.lookup" (dict "values" .values "key" $rule.differsFrom))).value)) -}}{{- end -}}
+{{- if $rule.numeric -}}{{- $applies = and $applies (not (kindIs "string" .value)) (contains "." $text) -}}{{- end -}}
 {{- if $rule.suffix -}}{{- $applies = and $applies (hasSuffix $rule.suffix $text) -}}{{- end -}}
 {{- if $rule.relative -}}{{- $applies = and $applies (ne $text "") (not (hasPrefix "/" $text)) -}}{{- end -}}
 {{- if and $rule.notEmpty (empty .value) -}}{{- $applies = false -}}{{- end -}}
