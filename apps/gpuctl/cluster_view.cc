@@ -19,8 +19,9 @@ fleet::Objects all_of(const kube::Informer& informer) {
 }  // namespace
 
 ClusterWatch::ClusterWatch(kube::Client& client, std::string ns)
-    : policies(client, kube::kClusterPolicies,
-               keep("", {"spec.gfd.enabled", "spec.dcgmExporter.enabled", "status"})),
+    : policies(
+          client, kube::kClusterPolicies,
+          keep("", {"spec.devicePlugin.enabled", "spec.gfd.enabled", "spec.dcgmExporter.enabled", "status"})),
       nodes(client, kube::kNodes, keep("", {"status.allocatable", "status.capacity", "status.conditions"})),
       pods(client, kube::kPods,
            keep(std::move(ns), {"spec.nodeName", "status.phase", "status.conditions",

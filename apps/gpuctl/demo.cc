@@ -17,6 +17,7 @@
 #include "cli.h"
 #include "cluster/faults/faults.h"
 #include "cluster/fleet/install_tree.h"
+#include "cluster/fleet/kept.h"
 #include "cluster/fleet/supervisor.h"
 #include "cluster/hollow/known_names.h"
 #include "cluster_view.h"
@@ -304,19 +305,13 @@ Result<> apply(Loop& loop, kube::Client& client, const SimInput& input, const Ar
   return {};
 }
 
-// A kept cluster says of a pod what its node said last, until the node's kubelet speaks: containers run that
-// began before this demo did.
-bool shows_the_past(const ClusterWatch& cluster, const cluster::Fleet& fleet, Time began) {
-  const Time first = std::chrono::floor<std::chrono::seconds>(began);
+// A kept cluster says of a node and its pods what was said last, until the node's kubelet speaks.
+bool shows_the_past(const ClusterWatch& cluster, const std::set<std::string>& with_gpus, Time began) {
   bool past = false;
-  cluster.pods.for_each([&](const auto& pod) {
-    const std::string_view node = get_string(*pod, {"spec", "nodeName"});
-    if (past || std::ranges::find(fleet.nodes, node, &cluster::FleetNode::name) == fleet.nodes.end()) return;
-    for (const Json& status : get_array(*pod, {"status", "containerStatuses"})) {
-      const auto since = parse_time(get_string(status, {"state", "running", "startedAt"}));
-      past = past || (since && *since < first);
-    }
-  });
+  cluster.pods.for_each([&](const auto& pod) { past = past || cluster::is_of_the_past(*pod, began); });
+  cluster.nodes.for_each([&](const auto& node) { past = past || cluster::is_unheard(*node, began); });
+  const auto chain = past ? fleet::ClusterChain() : cluster.chain();
+  for (const auto& node : chain.nodes) past = past || (node.gpu && !with_gpus.contains(node.name));
   return past;
 }
 
@@ -407,6 +402,10 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
 
   auto client =
       TRY(kube::make_client(loop, TRY(kube::load_kubeconfig({fleet_process->kubeconfig().string()}))));
+  if (!arguments.data_dir.empty()) {
+    for (const auto& note : TRY(cluster::follow_fleet(loop, *client, input.fleet, arguments.data_dir)))
+      progress.line(note);
+  }
   TRY(apply(loop, *client, input, arguments, progress));
 
   ClusterWatch cluster(*client, kNamespace);
@@ -415,7 +414,7 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
     if (node.gpu_count > 0) with_gpus.insert(node.name);
   }
   const bool kept = !arguments.data_dir.empty();
-  const auto is_past = [&] { return kept && shows_the_past(cluster, input.fleet, began); };
+  const auto is_past = [&] { return kept && shows_the_past(cluster, with_gpus, began); };
   Hopeless hopeless(loop);
   cluster.on_change([&] {
     if (!cluster.nodes.synced() || !cluster.pods.synced() || is_past()) return;

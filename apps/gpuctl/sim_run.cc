@@ -122,6 +122,7 @@ int run(const Arguments& arguments) {
     return kBadInput;
   }
   cluster::HollowFleet& fleet = *prepared.fleet;
+  for (const std::string& note : fleet.notes()) std::fprintf(stderr, "gpuctl sim run: %s\n", note.c_str());
   const auto began = std::chrono::steady_clock::now();
   const bool stable = arguments.until == "stable";
   const bool reached =

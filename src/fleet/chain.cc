@@ -219,7 +219,7 @@ Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& al
     stage.detail = join(parts, ", ");
     return stage;
   }
-  const bool none = allocatable.empty() && !plugin && off.contains("plugin");
+  const bool none = !plugin && off.contains("plugin");
   if (deploy_label(node, "device-plugin") == "false" || none) {
     stage.state = StageState::kOff;
     return stage;
@@ -518,9 +518,13 @@ ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const 
     const auto state = get_string(*policy, {"status", "state"});
     if (!chain.policy.empty() && state == "ignored") continue;
     chain.policy = kube::name_of(*policy);
-    chain.policy_state = state;
+    // A state that was written of an earlier generation says nothing of this one.
+    const auto generation = get_int(*policy, {"metadata", "generation"});
+    const bool seen = get_int(*policy, {"status", "observedGeneration"}, generation) >= generation;
+    chain.policy_state = seen ? state : std::string_view();
     chain.message.clear();
     chain.reason.clear();
+    if (!seen) continue;
     for (const char* type : {"Error", "Ready"}) {
       const Json* condition = kube::condition(*policy, type);
       if (condition && !get_string(*condition, {"message"}).empty()) {

@@ -229,18 +229,35 @@ TEST(cluster_hollow, a_fleet_with_a_container_in_back_off_is_not_stable) {
   // The first restart comes at once, the second after 10 s.
   auto fleet = make(with_faults(R"(
 faults:
-  - {at: 60s, node: "*", event: container-crash, container: gpu-op*}
-  - {at: 63s, node: "*", event: container-crash, container: gpu-operator}
+  - {at: 60s, node: "*", event: container-crash, container: work*}
+  - {at: 63s, node: "*", event: container-crash, container: worker}
 )"));
   ASSERT_TRUE(fleet);
   ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->events().elapsed() > 65s; }, 10min));
   EXPECT_TRUE(fleet->ready());
-  EXPECT_NE(fleet->unsettled().find("container gpu-operator waits: CrashLoopBackOff"), std::string::npos)
+  EXPECT_NE(fleet->unsettled().find("container worker waits: CrashLoopBackOff"), std::string::npos)
       << fleet->unsettled();
   ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(3s); }, 10min)) << fleet->unsettled();
   EXPECT_GE(fleet->events().elapsed(), 73s) << "its back-off is 10 s";
   EXPECT_EQ(fleet->unsettled(), "");
   EXPECT_TRUE(fleet->idle_faults().empty());
+}
+
+// What the policy and the nodes said last is not enough.
+TEST(cluster_hollow, without_an_operator_that_runs_nothing_is_ready) {
+  auto fleet = make(with_faults(R"(
+faults:
+  - {at: 60s, node: "*", event: container-crash, container: gpu-operator}
+  - {at: 63s, node: "*", event: container-crash, container: gpu-operator}
+)"));
+  ASSERT_TRUE(fleet);
+  fleet->loop().run_for(59s);
+  EXPECT_TRUE(fleet->ready()) << fleet->first_broken_link();
+  fleet->loop().run_for(6s);
+  EXPECT_FALSE(fleet->ready()) << "it waits out a back-off of 10 s";
+  EXPECT_TRUE(fleet->first_broken_link().starts_with("operator: pod gpu-operator-"))
+      << fleet->first_broken_link();
+  EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->ready(); }, 30s)) << fleet->first_broken_link();
 }
 
 TEST(cluster_hollow, stable_waits_for_faults_that_come_late) {

@@ -177,6 +177,41 @@ TEST(cluster_kubelet, grants_survive_a_killed_kubelet) {
   EXPECT_EQ(checkpoint->registered.at("nvidia.com/gpu").size(), 2u);
 }
 
+// A node without a root, as hollow ones are.
+TEST(cluster_kubelet, grants_without_a_disk_outlive_the_kubelet) {
+  Node n;
+  n.options.kept_devices = std::make_shared<std::optional<DeviceCheckpoint>>();
+  n.start();
+  n.kubelet->add_plugin("nvidia.com/gpu", gpus(n, 2));
+  n.settle();
+  n.add_pod("a", gpu_pod(1));
+  ASSERT_EQ(n.phase("a"), "Running");
+  n.restart();
+  EXPECT_EQ(quantity(n, "allocatable"), "0");  // until the plugin is back
+  EXPECT_EQ(quantity(n, "capacity"), "0");
+  auto plugin = gpus(n, 2);
+  n.kubelet->add_plugin("nvidia.com/gpu", plugin);
+  n.settle();
+  n.add_pod("b", gpu_pod(1));
+  EXPECT_EQ(plugin->calls, std::vector<std::string>{"allocate GPU-1"});
+  // Another disk: what the node shows is of the installation before.
+  *n.options.kept_devices = std::nullopt;
+  n.restart();
+  EXPECT_EQ(quantity(n, "allocatable"), "0");
+}
+
+TEST(cluster_kubelet, the_first_report_of_a_node_that_was_there_has_a_heartbeat) {
+  Node n;
+  n.start();
+  const auto heartbeat = [&] {
+    return str(get_string(*kube::condition(n.node(), "Ready"), {"lastHeartbeatTime"}));
+  };
+  n.pass(40s);
+  const std::string before = heartbeat();
+  n.restart();
+  EXPECT_GT(heartbeat(), before);
+}
+
 TEST(cluster_kubelet, a_node_that_was_installed_anew_offers_nothing_of_the_one_before) {
   Node n(true);
   n.start();

@@ -10,15 +10,18 @@ namespace gpuop {
 namespace {
 
 constexpr const char* kFleet =
-    "nodes: [{name: gpu, gpus: {model: L4, count: 2}, driver: preinstalled, driverVersion: 580.95.05}]\n";
+    "nodes:\n  - {name: gpu, gpus: {model: L4, count: 2}, driver: preinstalled, driverVersion: 580.95.05}\n";
+
+// One that the next demo's file has no longer.
+constexpr const char* kSpare = "  - {name: spare, taints: [{key: spare, effect: NoSchedule}]}\n";
 
 constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION;
 
 class demo_data : public testing::Test {  // NOLINT(readability-identifier-naming): the suite's name
  protected:
-  std::vector<std::string> arguments(const std::string& data) {
+  std::vector<std::string> arguments(const std::string& data, const std::string& more = "") {
     const fs::path fleet = dir_.path() / "fleet.yaml";
-    EXPECT_TRUE(write_file_atomic(fleet, kFleet));
+    EXPECT_TRUE(write_file_atomic(fleet, kFleet + more));
     return {"--fleet", fleet.string(), "--data-dir", (dir_.path() / data).string()};
   }
   // One that has to give up.
@@ -78,8 +81,9 @@ TEST_F(demo_data, of_two_that_start_at_once_the_second_is_refused_in_one_line) {
 TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
   std::string before;
   {
-    KeptDemo demo(arguments("data"));
+    KeptDemo demo(arguments("data", kSpare));
     ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+    EXPECT_EQ(demo.kubectl({"get", "node", "spare"}).code, 0);
     EXPECT_EQ(demo.kubectl({"create", "configmap", "mine", "--from-literal=a=b"}).code, 0);
     const ExitState made = demo.kubectl(
         {"run", "sleeper", "--image=" + std::string(kImage), "--command", "--", "sleep", "3600"});
@@ -110,6 +114,8 @@ TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
   KeptDemo demo(arguments("data"));
   ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
   EXPECT_TRUE(contains(demo.demo.out, "stays as it is")) << demo.demo.out;
+  EXPECT_TRUE(contains(demo.demo.out, "node 'spare' is kept in '")) << demo.demo.out;
+  EXPECT_EQ(demo.kubectl({"get", "node", "spare"}).code, 1);
   EXPECT_EQ(demo.kubectl({"get", "configmap", "mine", "-o", "jsonpath={.data.a}"}).out, "b");
   EXPECT_EQ(demo.kubectl({"get", "clusterpolicy", "cluster-policy", "-o",
                           "jsonpath={.spec.nodeStatusExporter.enabled}"})

@@ -133,6 +133,30 @@ TEST_F(sim_run, a_kept_cluster_goes_on) {
   EXPECT_EQ(ends[0], ends[1]);
 }
 
+TEST_F(sim_run, a_kept_cluster_follows_its_files) {
+  const std::string data = dir_.path() / "data";
+  const ExitState first = run({fleet_, "--data-dir", data});
+  EXPECT_EQ(first.code, 0) << first.out;
+  const std::string other = file("other.yaml", R"(
+mode: hollow
+nodes:
+  - {name: new, gpus: {model: H200, count: 8}, driver: preinstalled}
+)");
+  const ExitState moved = run({other, "--data-dir", data});
+  EXPECT_EQ(moved.code, 0) << moved.out;
+  EXPECT_NE(moved.out.find("node 'gpu' is kept in '" + data +
+                           "' and not in the fleet file: it is deleted, with the pods on it"),
+            std::string::npos)
+      << moved.out;
+  EXPECT_NE(moved.out.find("8 × NVIDIA-H200"), std::string::npos) << moved.out;
+  EXPECT_EQ(moved.out.find("ready after 0.0 s"), std::string::npos) << moved.out;
+  const std::string lost = file("faults.yaml", "faults:\n  - {node: new, event: lost}\n");
+  const ExitState gone = run({other, "--data-dir", data, "--faults", lost, "--timeout", "30s"});
+  EXPECT_EQ(gone.code, 1) << gone.out;
+  EXPECT_NE(gone.out.find("node new: its kubelet has not reported in this run"), std::string::npos)
+      << gone.out;
+}
+
 TEST_F(sim_run, bad_input_is_two) {
   const std::string faults = file("faults.yaml", "faults:\n  - {node: gpu, event: rebot}\n");
   const ExitState bad = run({fleet_, "--faults", faults});

@@ -9,6 +9,7 @@
 #include "cluster/apiserver/api_server.h"
 #include "cluster/controllers/controllers.h"
 #include "cluster/faults/injector.h"
+#include "cluster/fleet/kept.h"
 #include "cluster/hollow/known_names.h"
 #include "cluster/hollow/light_nodes.h"
 #include "cluster/hollow/node.h"
@@ -76,7 +77,8 @@ struct HollowFleet::Impl {
         manager(*loop, transport,
                 {.user_agent = "kube-controller-manager", .field_manager = "kube-controller-manager"}),
         policies(admin, kube::kClusterPolicies,
-                 keep("", {"spec.gfd.enabled", "spec.dcgmExporter.enabled", "status"})),
+                 keep("", {"spec.devicePlugin.enabled", "spec.gfd.enabled", "spec.dcgmExporter.enabled",
+                           "status"})),
         node_objects(admin, kube::kNodes, keep("", {"status.allocatable", "status.conditions"})),
         pods(admin, kube::kPods,
              keep(kOperatorNamespace,
@@ -154,6 +156,10 @@ struct HollowFleet::Impl {
   Result<> open() {
     if (!options.data_dir.empty()) TRY(go_on());
     TRY(check_names());
+    if (!options.data_dir.empty()) {
+      notes = TRY(follow_fleet(*loop, admin, options.fleet, options.data_dir));
+      began = loop->now();
+    }
     TRY(fleet::apply_all(*loop, admin, options.objects));
     if (!options.default_policy.empty())
       TRY(fleet::apply_default_policy(*loop, admin, options.default_policy));
@@ -222,6 +228,7 @@ struct HollowFleet::Impl {
       ++record.struck;
       log.line("faults", "clock", format_go_duration(*fault.clock), "(" + fault.name + ")");
       loop->jump(*fault.clock);
+      if (began && *fault.clock < Duration::zero()) *began += *fault.clock;
       return;
     }
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -343,8 +350,35 @@ struct HollowFleet::Impl {
     std::size_t count = 0;
     for (const auto& node : now.nodes)
       count += gpu_nodes.contains(node.name) && node.gpu && node.ready ? 1 : 0;
-    is_ready = count == gpu_nodes.size() && now.policy_state == "ready";
+    is_ready = count == gpu_nodes.size() && now.policy_state == "ready" && operator_runs() &&
+               what_is_past(now).empty();
     return is_ready;
+  }
+  bool operator_runs() const {
+    bool out = false;
+    pods.for_each([&](const auto& pod) {
+      out = out || (kube::label(*pod, "app") == "gpu-operator" && fleet::pod_ready(*pod));
+    });
+    return out;
+  }
+  // What the cluster still says of the run before, in words. Once it says nothing of it, that run is over.
+  std::string what_is_past(const fleet::ClusterChain& now) {
+    if (!began) return {};
+    std::string out;
+    node_objects.for_each([&](const auto& node) {
+      if (out.empty() && is_unheard(*node, *began))
+        out = "node " + str(kube::name_of(*node)) + ": its kubelet has not reported in this run";
+    });
+    pods.for_each([&](const auto& pod) {
+      if (out.empty() && is_of_the_past(*pod, *began))
+        out = "pod " + str(kube::name_of(*pod)) + ": it has not been started in this run";
+    });
+    for (const fleet::NodeChain& node : now.nodes) {
+      if (out.empty() && node.gpu && !gpu_nodes.contains(node.name))
+        out = "node " + node.name + ": it has no GPU in the fleet file, and is still labelled with one";
+    }
+    if (out.empty()) began.reset();
+    return out;
   }
   bool stable(Duration quiet) {
     return log.elapsed() >= options.faults.over() + quiet && ready() &&
@@ -365,6 +399,17 @@ struct HollowFleet::Impl {
       if (still.empty()) still = unsettled_pod(*pod, speaking);
     });
     return still;
+  }
+
+  // Why there is none that works.
+  std::string no_operator() {
+    const auto found = kube::await(*loop, [&](const auto& done) {
+      return admin.list(kube::kDeployments, kOperatorNamespace, {}, done);
+    });
+    if (!found) return found.error().message;
+    const std::string why = fleet::operator_fault(get_array(*found, {"items"}), Json(), all_of(pods),
+                                                  kOperatorNamespace, loop->now());
+    return why.empty() ? "no pod of it is ready" : why;
   }
 
   std::vector<FaultRecord> records() const {
@@ -407,7 +452,9 @@ struct HollowFleet::Impl {
   std::vector<Held> held;
   std::set<std::string> gpu_nodes;
   std::vector<Handle> timers;
-  std::vector<FaultRecord> met;  // by faults of nodes
+  std::vector<FaultRecord> met;    // by faults of nodes
+  std::optional<Time> began;       // of a run on a kept cluster, until nothing is told of the run before
+  std::vector<std::string> notes;  // on what was kept
   std::uint64_t changes = 1, settled_at = 0;
   std::string still;
   bool dirty = true, is_ready = false;
@@ -467,6 +514,9 @@ Duration HollowFleet::faults_over() const {
 std::vector<IdleFault> HollowFleet::idle_faults() const {
   return cluster::idle_faults(impl_->options.faults, impl_->records(), impl_->log.elapsed());
 }
+const std::vector<std::string>& HollowFleet::notes() const {
+  return impl_->notes;
+}
 std::string HollowFleet::first_broken_link() const {
   fleet::ClusterChain chain = impl_->chain();
   for (const std::string& name : impl_->gpu_nodes) {
@@ -478,6 +528,8 @@ std::string HollowFleet::first_broken_link() const {
     if (const auto fault = fleet::fault_of(*pod))
       chain.operator_fault = "pod " + std::string(kube::name_of(*pod)) + ": " + fault->text;
   }
+  if (chain.operator_fault.empty() && !impl_->operator_runs()) chain.operator_fault = impl_->no_operator();
+  if (const std::string past = impl_->what_is_past(chain); chain.ready() && !past.empty()) return past;
   return fleet::first_broken_link(chain);
 }
 std::string HollowFleet::normalised() const {

@@ -55,9 +55,12 @@ class HollowFleet {
   // The same by what was asked: "patch nodes" to how often; requests outside of collections by their verb.
   std::map<std::string, std::uint64_t> requests_by(const std::string& component) const;
 
+  // What a person should know of a kept cluster that went on: nodes that are gone, a sentence each.
+  const std::vector<std::string>& notes() const;
   // How far the cluster is. Valid after the first turn of the loop.
   fleet::ClusterChain chain() const;
-  // The policy is ready, and every node of the fleet with GPUs.
+  // The policy is ready, an operator runs, and every node of the fleet with GPUs is ready; on a kept cluster
+  // by what was told in this run.
   bool ready() const;
   // Every fault has come and those with an end are over, all is ready, nothing but heartbeats was written for
   // `quiet`, and no pod of the operator's namespace is on its way to something else: none waits out a

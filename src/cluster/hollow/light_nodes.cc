@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "cluster/fleet/kept.h"
 #include "cluster/hollow/node_options.h"
 #include "cluster/hollow/program.h"
 #include "cluster/kubelet/node_status.h"
@@ -23,6 +24,8 @@ namespace gpuop::cluster {
 namespace {
 
 constexpr Duration kLeasePeriod = 10s, kStatusPeriod = 5min, kRetry = 1s;
+// How long a resource keeps its capacity after its plugin went away (kubernetes-api.md §14.4).
+constexpr Duration kPluginGrace = 5min;
 constexpr const char* kLeaseNamespace = "kube-node-lease";
 
 // The program of a pod's container, as far as its command tells.
@@ -47,8 +50,10 @@ struct LightNodes::Impl {
     HollowMachine machine;
     KubeletOptions options;
     std::map<std::string, DeviceCounts> devices;
-    Json status;  // as it was last written
-    bool plugged = false, published = false, labelled = false;
+    Json status;         // as it was last written
+    std::string plugin;  // uid of the pod that offers its devices; "" without one
+    Handle grace;        // until what a plugin has left is no capacity any more
+    bool published = false, labelled = false;
     std::unique_ptr<labels::NodeFeaturePublisher> publisher;
   };
 
@@ -101,13 +106,39 @@ struct LightNodes::Impl {
     const Json node = build_node(facts(one));
     client
         .create(kube::kNodes, "", node, {}, guard([this, &one](const kube::ApiResult<>& made) {
-                  if (!made && !made.error().already_exists()) {
-                    return later(kRetry, [this, &one] { register_node(one); });
+                  if (made) {
+                    one.status = build_node_status(facts(one));
+                    return registered(one);
                   }
-                  one.status = build_node_status(facts(one));
-                  make_lease(one);
-                  later(kStatusPeriod, [this, &one] { heartbeat(one); });
+                  if (made.error().already_exists()) return take_over(one);
+                  later(kRetry, [this, &one] { register_node(one); });
                 }))
+        .detach();
+  }
+
+  void registered(One& one) {
+    make_lease(one);
+    later(kStatusPeriod, [this, &one] { heartbeat(one); });
+  }
+
+  // A node that was there already, of a cluster that was kept: installed anew, with the same name.
+  void take_over(One& one) {
+    client
+        .get(kube::kNodes, "", one.options.node_name, guard([this, &one](const kube::ApiResult<>& node) {
+               if (!node) return later(kRetry, [this, &one] { register_node(one); });
+               const Json* status = find(*node, {"status"});
+               one.status = status != nullptr ? *status : Json(JsonObject());
+               for (const std::string& name : extended_resources(one.status)) one.devices.try_emplace(name);
+               const Json labels = node_label_patch(one.options, *node);
+               if (!labels.get_object().empty()) {
+                 client
+                     .patch(kube::kNodes, "", one.options.node_name, kube::Patch::kMerge, labels, {},
+                            [](const kube::ApiResult<>&) {})
+                     .detach();
+               }
+               write_status(one, true);
+               registered(one);
+             }))
         .detach();
   }
 
@@ -148,6 +179,7 @@ struct LightNodes::Impl {
                guard([this, &one, wanted](const kube::ApiResult<>& done) {
                  if (done) {
                    one.status = wanted;
+                   write_status(one, false);  // what changed meanwhile
                  } else {
                    later(kRetry, [this, &one] { write_status(one, false); });
                  }
@@ -173,17 +205,26 @@ struct LightNodes::Impl {
 
   void seen(std::string_view type, const Json& pod) {
     version = str(get_string(pod, {"metadata", "resourceVersion"}));
-    if (type != "ADDED" && type != "MODIFIED") return;
+    if (type == "BOOKMARK") first_list = false;
     const auto found = by_name.find(get_string(pod, {"spec", "nodeName"}));
     if (found == by_name.end()) return;
-    if (has(pod, {"metadata", "deletionTimestamp"})) return end(pod);
+    if (type == "DELETED") return ended(*found->second, pod);
+    if (type != "ADDED" && type != "MODIFIED") return;
+    if (has(pod, {"metadata", "deletionTimestamp"})) return end(*found->second, pod);
     const auto phase = get_string(pod, {"status", "phase"});
-    if (phase.empty() || phase == "Pending") return run(*found->second, pod);
+    // What ran on the node before it was installed anew begins anew.
+    const bool past = first_list && phase == "Running" && is_of_the_past(pod, began);
+    if (phase.empty() || phase == "Pending" || past) return run(*found->second, pod);
     effects(*found->second, pod);
   }
 
-  void end(const Json& pod) {
+  void ended(One& one, const Json& pod) {
     programs.erase(str(kube::uid_of(pod)));
+    if (one.plugin == kube::uid_of(pod)) unplug(one);
+  }
+
+  void end(One& one, const Json& pod) {
+    ended(one, pod);
     kube::DeleteOptions how;
     how.grace_seconds = 0;
     how.precondition_uid = str(kube::uid_of(pod));
@@ -260,7 +301,7 @@ struct LightNodes::Impl {
   void effects(One& one, const Json& pod) {
     for (const Json& container : get_array(pod, {"spec", "containers"})) {
       const std::string program = program_of(container);
-      if (program == "nvidia-device-plugin" && !std::exchange(one.plugged, true)) plug(one);
+      if (program == "nvidia-device-plugin" && one.plugin.empty()) plug(one, str(kube::uid_of(pod)));
       if (program == "nfd-worker" && !std::exchange(one.published, true)) publish(one, pod);
       if (program == "gpu-feature-discovery" && !std::exchange(one.labelled, true)) label(one, pod);
       if (program == "gpu-operator") play(one, pod, container);
@@ -303,7 +344,9 @@ struct LightNodes::Impl {
     if (one.machine.driver().empty()) one.machine.load_driver("580.95.05");
   }
 
-  void plug(One& one) {
+  void plug(One& one, const std::string& pod) {
+    one.plugin = pod;
+    one.grace.reset();
     load_driver(one);
     const auto settings = sharing::resolve_settings(sharing::Program::kPlugin, {});
     if (!settings) return;
@@ -314,6 +357,17 @@ struct LightNodes::Impl {
       one.devices[resource.name] = {count, count};
     }
     write_status(one, false);
+  }
+
+  // As the device manager does when a plugin's stream ends.
+  void unplug(One& one) {
+    one.plugin.clear();
+    for (auto& [name, counts] : one.devices) counts.allocatable = 0;
+    write_status(one, false);
+    one.grace = loop.after(kPluginGrace, guard([this, &one] {
+                             for (auto& [name, counts] : one.devices) counts = {};
+                             write_status(one, false);
+                           }));
   }
 
   void publish(One& one, const Json& pod) {
@@ -353,12 +407,14 @@ struct LightNodes::Impl {
   }
 
   Loop& loop;
+  Time began = loop.now();
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   kube::Client client;
   HollowWorld world;
   std::vector<std::unique_ptr<One>> nodes;
   std::map<std::string, One*, std::less<>> by_name;
   std::string version;
+  bool first_list = true;  // what is seen may be of the run before
   Handle stream;
   std::uint64_t containers = 0;
   std::map<std::string, std::pair<std::string, std::string>> pods_played;  // by uid: namespace, name

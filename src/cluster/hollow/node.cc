@@ -172,6 +172,7 @@ void HollowNode::note(std::string_view verb, std::string_view object, std::strin
 
 KubeletOptions HollowNode::kubelet_options() const {
   KubeletOptions out = hollow_kubelet_options(machine_, options_.index);
+  out.kept_devices = device_checkpoint_;
   out.net_prober = [this](const NetProbe& probe, std::function<void(Result<>)> done) {
     auto cancelled = std::make_shared<bool>(false);
     loop_.post(

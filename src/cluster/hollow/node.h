@@ -77,7 +77,9 @@ class HollowNode {
   std::unique_ptr<Kubelet> kubelet_;
   HollowWorld world_;
   std::vector<std::shared_ptr<HollowOffer>> offers_;
-  std::map<std::string, Running> running_;  // by container id
+  KeptCheckpoint device_checkpoint_ =
+      std::make_shared<std::optional<DeviceCheckpoint>>();  // on the node's disk, so to say
+  std::map<std::string, Running> running_;                  // by container id
   std::vector<std::unique_ptr<Program>>
       ended_;  // until the next turn: a program's own call may have ended it
   Handle wiring_;

@@ -56,6 +56,11 @@ DeviceManager::~DeviceManager() {
 }
 
 void DeviceManager::load() {
+  if (kept_) {
+    fresh_ = !*kept_;
+    if (*kept_) take_up(**kept_);
+    return;
+  }
   if (checkpoint_.empty()) return;
   auto text = read_file(checkpoint_);
   fresh_ = !text && text.error().code() == Code::kNotFound;
@@ -66,9 +71,13 @@ void DeviceManager::load() {
               {{"file", checkpoint_.string()}, {"error", checkpoint.error()}});
     return;
   }
-  for (DeviceGrant& grant : checkpoint->grants)
+  take_up(std::move(*checkpoint));
+}
+
+void DeviceManager::take_up(DeviceCheckpoint checkpoint) {
+  for (DeviceGrant& grant : checkpoint.grants)
     grants_.push_back(std::make_unique<DeviceGrant>(std::move(grant)));
-  for (const auto& [name, ids] : checkpoint->registered) {
+  for (const auto& [name, ids] : checkpoint.registered) {
     auto& resource = resources_[name];
     if (!resource) resource = std::make_unique<Resource>();
   }
@@ -417,7 +426,7 @@ std::vector<std::int64_t> DeviceManager::numa_of(const std::string& resource, co
 }
 
 void DeviceManager::save() {
-  if (checkpoint_.empty()) return;
+  if (checkpoint_.empty() && !kept_) return;
   DeviceCheckpoint checkpoint;
   for (const auto& grant : grants_) checkpoint.grants.push_back(*grant);
   for (const auto& [name, resource] : resources_) {
@@ -426,6 +435,10 @@ void DeviceManager::save() {
       if (device.healthy) ids.push_back(device.id);
     }
     std::ranges::sort(ids);
+  }
+  if (kept_) {
+    *kept_ = std::move(checkpoint);
+    return;
   }
   if (auto wrote = write_file_atomic(checkpoint_, write_checkpoint(checkpoint), 0600); !wrote) {
     log::error("cannot keep the device checkpoint", {{"error", wrote.error()}});

@@ -79,6 +79,10 @@ std::string write_checkpoint(const DeviceCheckpoint& checkpoint);
 // kInvalid: no JSON, another shape or a wrong checksum.
 Result<DeviceCheckpoint> read_checkpoint(const std::string& text);
 
+// Takes the place of the file where a node has no disk (hollow nodes): empty until something was written. It
+// outlives the kubelet, as the file does.
+using KeptCheckpoint = std::shared_ptr<std::optional<DeviceCheckpoint>>;
+
 struct DeviceCounts {
   std::int64_t capacity = 0, allocatable = 0;
   bool operator==(const DeviceCounts&) const = default;
@@ -90,6 +94,8 @@ class DeviceManager {
   DeviceManager(Loop& loop, std::filesystem::path checkpoint, std::function<void()> changed);
   ~DeviceManager();
 
+  // In place of a file.
+  void keep_in(KeptCheckpoint kept) { kept_ = std::move(kept); }
   // From which NUMA nodes devices come; `numa_nodes` of the machine.
   void set_topology(TopologyPolicy policy, int numa_nodes);
   // Reads the checkpoint. A broken one is named in the log and set aside as empty, as the kubelet does.
@@ -136,11 +142,13 @@ class DeviceManager {
   void allocate(const std::shared_ptr<Admission>& admission, const std::vector<std::string>& ids);
   void finish(const std::shared_ptr<Admission>& admission, Result<> how);
   std::set<std::string> in_use(const std::string& resource) const;
+  void take_up(DeviceCheckpoint checkpoint);
   void save();
   void note_change();
 
   Loop& loop_;
   std::filesystem::path checkpoint_;
+  KeptCheckpoint kept_;
   bool fresh_ = false;
   TopologyPolicy topology_ = TopologyPolicy::kNone;
   int numa_nodes_ = 1;

@@ -88,6 +88,7 @@ struct Kubelet::Impl {
       TRY_IN(make_dirs(machine_path(options.kubelet_dir) / "pods"), "make the kubelet's folder");
     }
     devices.set_topology(options.topology_policy, options.numa_nodes);
+    if (options.node_root.empty()) devices.keep_in(options.kept_devices);
     devices.load();
     if (devices.fresh()) agent.reset_extended_resources();
     if (options.serve_devices) {

@@ -40,6 +40,8 @@ struct KubeletOptions {
   std::filesystem::path node_root = "/";
   // A path on the node. Sockets, volumes and the device checkpoint lie in it.
   std::string kubelet_dir = "/var/lib/kubelet";
+  // Where device grants are kept that outlive the kubelet of a node without a root; null: nowhere.
+  KeptCheckpoint kept_devices;
   // As this process sees it; empty: <node_root>/var/log/pods. Layout NS_NAME_UID/CONTAINER/N.log.
   std::filesystem::path log_dir;
   // Probes' sockets are made in this network namespace; empty: this process's own.

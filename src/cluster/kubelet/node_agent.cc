@@ -50,7 +50,10 @@ void NodeAgent::register_node() {
     if (answer.error().already_exists()) {
       call_ =
           context_.client.get(kube::kNodes, {}, context_.options.node_name, [this](kube::ApiResult<> found) {
-            if (found) return registered(*found);
+            if (found) {
+              first_report_ = true;
+              return registered(*found);
+            }
             timer_ = context_.loop.after(backoff_.next(), [this] { register_node(); });
           });
       return;
@@ -73,7 +76,10 @@ void NodeAgent::registered(const Json& node) {
     context_.events.event(self(), "Normal", "Starting", "Starting kubelet.");
   }
   note_reboot(node);
-  if (std::exchange(reset_, false)) note_extended_resources();
+  // As the kubelet does without a device checkpoint: nobody gets what another installation of this node had.
+  if (std::exchange(reset_, false)) {
+    for (std::string& name : extended_resources(observed_)) gone_.insert(std::move(name));
+  }
   publish_soon();
   if (!lease_timer_ && !lease_call_) renew();
   if (!heartbeat_timer_) heartbeat();
@@ -88,16 +94,6 @@ void NodeAgent::note_reboot(const Json& node) {
   const std::string& name = context_.options.node_name;
   context_.events.event(self(), "Warning", "Rebooted",
                         "Node " + name + " has been rebooted, boot id: " + now);
-}
-
-// As the kubelet does without a device checkpoint: nobody gets what another installation of this node had.
-void NodeAgent::note_extended_resources() {
-  for (const auto& item : get_object(observed_, {"capacity"})) {
-    const std::string_view name = item.key();
-    const std::string_view domain = name.substr(0, name.find('/'));
-    if (domain == name || domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")) continue;
-    gone_.emplace(name);
-  }
 }
 
 Json NodeAgent::self() const {
@@ -166,6 +162,8 @@ void NodeAgent::publish_soon() {
 void NodeAgent::publish(bool heartbeat) {
   if (!registered_ || !present_ || writing_) return;
   const Time now = context_.loop.now();
+  // The first word of a kubelet on a node that was there already is a whole report.
+  heartbeat = heartbeat || first_report_;
   Json patch = node_status_patch(observed_, build_node_status(facts()), heartbeat);
   if (patch.get_object().empty()) return;
   Json timeless = patch;
@@ -187,7 +185,7 @@ void NodeAgent::publish(bool heartbeat) {
         writing_ = false;
         if (answer) {
           backoff_.reset();
-          rebooted_ = false;
+          rebooted_ = first_report_ = false;
           gone_.clear();
           if (version_of(*answer) >= observed_version_) {
             observed_version_ = version_of(*answer);

@@ -37,7 +37,6 @@ class NodeAgent {
   void fix_labels(const Json& node);
   void node_changed(const std::shared_ptr<const Json>& node);
   void note_reboot(const Json& node);
-  void note_extended_resources();
   Json self() const;
   void publish(bool heartbeat);
   void publish_soon();
@@ -53,6 +52,7 @@ class NodeAgent {
   bool ready_ = true;
   bool rebooted_ = false;  // until the node has been told so
   bool reset_ = false;
+  bool first_report_ = false;   // is still to be made
   std::set<std::string> gone_;  // extended resources that are still to be shown as 0
   std::string not_ready_message_;
   bool registered_ = false, present_ = false, writing_ = false, soon_ = false, announced_ = false;

@@ -146,6 +146,17 @@ Json node_status_patch(const Json& observed, const Json& desired, bool heartbeat
   return patch;
 }
 
+std::vector<std::string> extended_resources(const Json& status) {
+  std::vector<std::string> out;
+  for (const auto& item : get_object(status, {"capacity"})) {
+    const std::string_view name = item.key();
+    const std::string_view domain = name.substr(0, name.find('/'));
+    if (domain == name || domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")) continue;
+    out.emplace_back(name);
+  }
+  return out;
+}
+
 Json build_lease(const std::string& node_name, const std::string& node_uid, Time now) {
   JsonObject metadata{{"name", node_name}, {"namespace", "kube-node-lease"}};
   if (!node_uid.empty()) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/time.h"
@@ -29,6 +30,9 @@ Json node_label_patch(const KubeletOptions& options, const Json& node);
 // The strategic merge patch from `observed` to `desired`; heartbeat times alone make no difference unless
 // `heartbeat`. Transition times are kept where the status stays. An empty object: nothing to say.
 Json node_status_patch(const Json& observed, const Json& desired, bool heartbeat);
+// Extended resources of a node's capacity: what device plugins and people have put there. A kubelet without a
+// device checkpoint, of a node that was installed anew, shows 0 of each until a plugin registers.
+std::vector<std::string> extended_resources(const Json& status);
 Json build_lease(const std::string& node_name, const std::string& node_uid, Time now);
 
 }  // namespace gpuop::cluster
