@@ -7,7 +7,6 @@
 #include "base/yaml.h"
 #include "cli.h"
 #include "commands.h"
-#include "data_dir.h"
 #include "fleet/compatibility.h"
 #include "fleet/values.h"
 #include "kube/config.h"
@@ -33,25 +32,28 @@ struct Checked {
   Json values;  // the chart's defaults with those of the files
 };
 
+Result<YamlDocument> read_values(const std::string& file) {
+  auto documents = TRY(parse_yaml(TRY(read_input(file)), file));
+  if (documents.size() > 1)
+    return fail(Code::kInvalid,
+                "read '" + file + "': a values file is one document; helm would read the first alone");
+  YamlDocument nothing;
+  nothing.value = JsonObject{};
+  if (documents.empty()) return nothing;
+  if (!documents.front().value.is_object())
+    return fail(Code::kInvalid, "read '" + file + "': a values file is a map of keys");
+  return std::move(documents.front());
+}
+
 Result<Checked> check(const std::vector<std::string>& files) {
-  const auto rules = TRY(fleet::load_values_rules(TRY(data_dir()) / "deploy/chart"));
-  Checked out;
-  out.values = rules.defaults;
-  for (const auto& file : files) {
-    const auto documents = TRY(parse_yaml(TRY(read_input(file)), file));
-    if (documents.size() > 1)
-      return fail(Code::kInvalid,
-                  "read '" + file + "': a values file is one document; helm would read the first alone");
-    if (documents.empty()) continue;
-    if (!documents.front().value.is_object())
-      return fail(Code::kInvalid, "read '" + file + "': a values file is a map of keys");
-    const auto findings = fleet::check_values(documents.front(), rules);
-    for (const auto& finding : findings) print(file, finding);
-    out.good = out.good && fleet::installable(findings);
-    out.count += findings.size();
-    kube::merge_apply(out.values, documents.front().value);
-  }
-  return out;
+  std::vector<YamlDocument> documents;
+  for (const auto& file : files) documents.push_back(TRY(read_values(file)));
+  const auto& rules = fleet::chart_rules();
+  const auto findings = fleet::check_values(documents, rules);
+  for (const auto& finding : findings) print(files.empty() ? "values" : files[finding.file], finding);
+  return Checked{.good = fleet::installable(findings),
+                 .count = findings.size(),
+                 .values = fleet::merged_values(documents, rules.defaults)};
 }
 
 // Before feature discovery has run nothing tells GPU nodes from others.
@@ -95,7 +97,7 @@ Result<bool> check_cluster(const std::string& kubeconfig, Checked& checked) {
   request.path = "/version";
   const auto version = kube::await_raw(loop, [&](const auto& done) { return client->raw(request, done); });
   if (!version) return fail(version.error().error("read the API server's version"));
-  auto facts = fleet::policy_facts(checked.values);
+  auto facts = fleet::values_facts(checked.values);
   const Json body = TRY_IN(parse_json(version->body), "read the API server's version");
   facts["kubernetes"] = std::string(get_string(body, {"gitVersion"}));
   const auto nodes = TRY(node_facts(loop, *client));

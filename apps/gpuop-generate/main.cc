@@ -1,8 +1,9 @@
 // gpuop-generate [DIR]: writes the files that are made from the declarations of our resources (CRDs, field
-// references) beneath DIR, the repository; default: the working directory.
+// references, the chart's list of keys) beneath DIR, the repository; default: the working directory.
 #include <cstdio>
 
 #include "base/files.h"
+#include "fleet/values.h"
 #include "policy/crds.h"
 
 int main(int argc, char** argv) {
@@ -11,7 +12,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   gpuop::fs::path root = argc > 1 ? argv[1] : ".";
-  for (const gpuop::policy::GeneratedFile& file : gpuop::policy::generated_files()) {
+  std::vector<gpuop::policy::GeneratedFile> files = gpuop::policy::generated_files();
+  files.push_back(
+      {"deploy/chart/files/keys.txt", gpuop::fleet::keys_file(gpuop::fleet::chart_rules().schema)});
+  for (const gpuop::policy::GeneratedFile& file : files) {
     gpuop::fs::path path = root / file.path;
     gpuop::Result<> made = gpuop::make_dirs(path.parent_path());
     gpuop::Result<bool> written =

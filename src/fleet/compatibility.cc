@@ -100,6 +100,13 @@ void os_of_image(std::string_view image, CompatFacts& facts) {
   }
 }
 
+// Each NVIDIADriver says for itself what a policy's driver says otherwise.
+void forget_driver(CompatFacts& facts) {
+  for (const char* fact : {"driver.version", "driver.precompiled", "driver.modules", "driverManager.version",
+                           "gds.enabled", "gds.version"})
+    facts.erase(fact);
+}
+
 }  // namespace
 
 int compare_versions(std::string_view a, std::string_view b) {
@@ -132,8 +139,16 @@ CompatFacts policy_facts(const Json& spec) {
   put_version(facts, "migManager.version", block({"migManager"}));
   if (get_string(spec, {"driver", "manager", "image"}) != "k8s-driver-manager")
     facts.erase("driverManager.version");
-  // Each NVIDIADriver names a driver of its own.
-  if (get_bool(spec, {"driver", "useNvidiaDriverCRD"})) facts.erase("driver.version");
+  if (get_bool(spec, {"driver", "useNvidiaDriverCRD"})) forget_driver(facts);
+  return facts;
+}
+
+CompatFacts values_facts(const Json& values) {
+  CompatFacts facts = policy_facts(values);
+  // The chart writes the driver's values into the default NVIDIADriver; without it they go nowhere.
+  if (get_bool(values, {"driver", "nvidiaDriverCRD", "enabled"}) &&
+      !get_bool(values, {"driver", "nvidiaDriverCRD", "deployDefaultCR"}, true))
+    forget_driver(facts);
   return facts;
 }
 

@@ -16,8 +16,10 @@ namespace gpuop::fleet {
 // Fact name to its value; one that is not known is not there.
 using CompatFacts = std::map<std::string, std::string>;
 
-// What a policy's spec says; `spec` as the API server stores it, or Helm values, which have the same paths.
+// What a policy's spec says, as the API server stores it.
 CompatFacts policy_facts(const Json& spec);
+// What the chart's values say, defaults included: they have the same paths, but for who names the driver.
+CompatFacts values_facts(const Json& values);
 // What a node says of itself: its labels by feature discovery, else its nodeInfo.
 CompatFacts node_facts(const Json& node);
 

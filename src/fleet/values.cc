@@ -2,21 +2,20 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <regex>
+#include <set>
 
 #include "base/text.h"
+#include "base/version.h"
 #include "fleet/built_in.h"
 #include "fleet/image_reference.h"
 #include "fleet/own_images.h"
+#include "fleet/value_fields.h"
+#include "fleet/value_schema.h"
 
 namespace gpuop::fleet {
 namespace {
 
 using Kind = ValuesFinding::Kind;
-
-std::string under(const std::string& path, std::string_view key) {
-  return path.empty() ? std::string(key) : path + "." + std::string(key);
-}
 
 // The value of a dotted key; null stands for absent, as in Helm.
 const Json* lookup(const Json& values, std::string_view dotted) {
@@ -60,39 +59,57 @@ std::string shown(const Json& value) {
   return value.is_string() ? str(as_text(value)) : to_text(value);
 }
 
-// Helm's merge: maps key by key, anything else replaced; null takes a default away.
-void merge(Json& target, const Json& from) {
+// Several files: the later wins, maps key by key; null stays, for it takes a default away.
+void merge_files(Json& target, const Json& from) {
   if (!target.is_object() || !from.is_object()) {
     target = from;
     return;
   }
-  for (const auto& [key, value] : from.as_object()) {
-    if (value.is_null()) {
-      target.as_object().erase(key);
+  for (const auto& [key, value] : from.as_object()) merge_files(target.as_object()[key], value);
+}
+
+// The user's values over the chart's: null goes with the default that it takes away, and stays where there is
+// none.
+void merge_defaults(Json& mine, const Json& defaults) {
+  if (!mine.is_object() || !defaults.is_object()) return;
+  for (const auto& [key, value] : defaults.as_object()) {
+    Json* own = mine.as_object().if_contains(key);
+    if (!own) {
+      mine.as_object()[key] = value;
+    } else if (own->is_null()) {
+      mine.as_object().erase(key);
     } else {
-      merge(target.as_object()[key], value);
+      merge_defaults(*own, value);
     }
   }
 }
 
 class Check {
  public:
-  Check(const YamlDocument& values, const ValuesRules& rules) : values_(values), rules_(rules) {
-    merged_ = rules.defaults;
-    merge(merged_, values.value);
+  Check(std::span<const YamlDocument> files, const ValuesRules& rules) : files_(files), rules_(rules) {
+    mine_ = JsonObject{};
+    for (const auto& file : files) merge_files(mine_, file.value);
+    merged_ = mine_;
+    merge_defaults(merged_, rules.defaults);
   }
 
   std::vector<ValuesFinding> run() {
-    for (const auto& key : values_.duplicate_keys)
-      add(Kind::kDuplicate, key, key, "is written twice; the last one counts");
-    unknown_keys(values_.value, "");
-    types(values_.value, rules_.schema, "");
-    emptied_sections();
-    images(merged_, values_.value, "");
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      for (const auto& key : files_[i].duplicate_keys)
+        found_.push_back(
+            {Kind::kDuplicate, key, files_[i].line_of(key), "is written twice; the last one counts", i});
+    }
+    for (auto& fault : schema_faults(merged_, rules_.schema))
+      add(Kind::kRefused, fault.path, fault.path, fault.text);
+    unknown_keys();
+    for (auto& fault : field_faults(merged_, rules_.schema))
+      add(fault.refused ? Kind::kBroken : Kind::kNoEffect, fault.path, fault.path, fault.text);
+    images(merged_, mine_, "");
     for (const auto& rule : rules_.advice) advise(rule);
     drop_advice_on_refused();
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const auto& a, const auto& b) { return a.line < b.line; });
+    std::stable_sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.file, a.line) < std::pair(b.file, b.line);
+    });
     return std::move(found_);
   }
   std::vector<ValuesFinding> advice_only() {
@@ -102,30 +119,68 @@ class Check {
   }
 
  private:
+  // Where the last file that has this key, or the nearest one above it, has it.
   void add(Kind kind, const std::string& at, std::string path, std::string text) {
-    found_.push_back({kind, std::move(path), values_.line_of(at), std::move(text)});
+    std::size_t file = 0;
+    std::size_t depth = 0;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      std::string known = at;
+      while (!known.empty() && !files_[i].lines.contains(known)) {
+        const auto cut = known.find_last_of(".[");
+        known.resize(cut == std::string::npos ? 0 : cut);
+      }
+      if (known.size() < depth) continue;
+      depth = known.size();
+      file = i;
+    }
+    const int line = files_.empty() ? 0 : files_[file].line_of(at);
+    found_.push_back({kind, std::move(path), line, std::move(text), file});
   }
 
-  void unknown_keys(const Json& value, const std::string& path) {
-    if (!value.is_object()) return;
-    for (const auto& [key, inner] : value.as_object()) {
-      const std::string at = under(path, key);
-      if (rules_.keys.contains(at + ".*")) continue;
-      if (rules_.keys.contains(at)) {
-        unknown_keys(inner, at);
+  bool is_refused(const std::string& path) const {
+    return std::ranges::any_of(
+        found_, [&](const auto& one) { return one.kind == Kind::kRefused && one.path == path; });
+  }
+
+  void unknown_keys() {
+    std::vector<std::pair<std::string, std::string>> unknown;  // parent, key
+    visit_schema(mine_, rules_.schema, [&](const SchemaPlace& place) {
+      if (!place.value.is_object() || takes_any_key(place.schema)) return;
+      for (const auto& [key, inner] : place.value.get_object()) {
+        if (!has(place.schema, {"properties", key})) unknown.emplace_back(place.path, key);
+      }
+    });
+    for (const auto& [parent, key] : unknown) {
+      const std::string at = below(parent, key);
+      if (is_refused(at)) continue;
+      if (parent.ends_with(']')) {
+        add(Kind::kUnknown, at, at, "is no key here; it does nothing" + sibling(parent, key));
       } else {
         add(Kind::kUnknown, at, at,
-            "no version of this chart has this key; it does nothing" + suggestion(path, key));
+            "no version of this chart has this key; it does nothing" + suggestion(parent, key));
       }
     }
+  }
+
+  // The key of a list's item that was meant.
+  std::string sibling(const std::string& parent, const std::string& key) const {
+    std::string out;
+    visit_schema(mine_, rules_.schema, [&](const SchemaPlace& place) {
+      if (place.path != parent) return;
+      std::vector<std::string> known;
+      for (const auto& [name, inner] : get_object(place.schema, {"properties"})) known.emplace_back(name);
+      out = did_you_mean(key, known);
+    });
+    return out;
   }
 
   // The nearest sibling; else the key elsewhere whose last part is the same, which was put at the wrong
   // place.
   std::string suggestion(const std::string& path, std::string_view key) const {
+    static const std::set<std::string> kKeys = schema_keys(rules_.schema);
     std::vector<std::string> siblings;
     std::string elsewhere;
-    for (const auto& known : rules_.keys) {
+    for (const auto& known : kKeys) {
       const std::string plain = known.ends_with(".*") ? known.substr(0, known.size() - 2) : known;
       const auto dot = plain.rfind('.');
       const std::string parent = dot == std::string::npos ? "" : plain.substr(0, dot);
@@ -134,30 +189,20 @@ class Check {
       if (elsewhere.empty() && key.size() > 5 && to_lower(word) == to_lower(key)) elsewhere = plain;
     }
     for (const auto& word : siblings) {
-      if (to_lower(word) == to_lower(key)) return " (did you mean '" + under(path, word) + "'?)";
+      if (to_lower(word) == to_lower(key)) return " (did you mean '" + below(path, word) + "'?)";
     }
-    if (const auto near = nearest(key, siblings)) return " (did you mean '" + under(path, *near) + "'?)";
+    if (const auto near = nearest(key, siblings)) return " (did you mean '" + below(path, *near) + "'?)";
     return elsewhere.empty() ? "" : " (did you mean '" + elsewhere + "'?)";
-  }
-
-  // "driver:" with nothing behind it takes all of the section's defaults away, which the templates need.
-  void emptied_sections() {
-    if (!values_.value.is_object()) return;
-    for (const auto& [key, value] : values_.value.as_object()) {
-      const Json* usual = find(rules_.defaults, {key});
-      if (value.is_null() && usual && usual->is_object() && !usual->as_object().empty())
-        add(Kind::kRefused, under("", key), under("", key),
-            "is empty, which takes its defaults away; remove the key, or write keys below it");
-    }
   }
 
   // --- images ---
 
-  // Sections with repository, image and version, of which the user set one.
+  // Sections with repository, image and version, of which the user set one. As the chart makes the reference:
+  // an empty version is the chart's own, an image alone is the whole reference.
   void images(const Json& section, const Json& mine, const std::string& path) {
     if (!section.is_object() || !mine.is_object()) return;
     for (const auto& [key, inner] : mine.as_object()) {
-      if (const Json* all = find(section, {key})) images(*all, inner, under(path, key));
+      if (const Json* all = find(section, {key})) images(*all, inner, below(path, key));
     }
     const bool named = has(mine, {"repository"}) || has(mine, {"image"}) || has(mine, {"version"});
     if (!named) return;
@@ -168,10 +213,11 @@ class Check {
     for (auto& [key, part] : {std::pair{"repository", &parts.repository}, std::pair{"image", &parts.image},
                               std::pair{"version", &parts.version}}) {
       const Json* value = find(section, {key});
-      if (!value || value->is_object() || value->is_array()) return;
-      *part = shown(*value);
-      if (part->empty()) return;
+      if (value && (value->is_object() || value->is_array())) return;
+      if (value && !value->is_null()) *part = shown(*value);
     }
+    if (parts.image.empty()) return;
+    if (parts.version.empty() && !parts.repository.empty()) parts.version = rules_.app_version;
     reference(parts, path);
   }
 
@@ -179,7 +225,7 @@ class Check {
     const auto image = own_image(rules_.images, path, merged_, rules_.app_version);
     reference(image, path);
     if (image.instead.empty()) return;
-    const std::string key = under(path, image.instead);
+    const std::string key = below(path, image.instead);
     const Json* value = find(section, {image.instead});
     add(Kind::kNoEffect, key, key,
         "'" + shown(*value) + "': names upstream's program, which cannot serve this chart; " +
@@ -191,113 +237,12 @@ class Check {
   void reference(const OwnImage& parts, const std::string& path) {
     const std::string reference = parts.reference();
     if (is_image_reference(reference)) return;
-    const std::string key = is_image_reference(parts.repository + "/" + parts.image) ? "version"
-                            : is_image_reference(parts.repository + "/x")            ? "image"
-                                                                                     : "repository";
-    add(Kind::kBroken, under(path, key), under(path, key),
+    const std::string key = parts.repository.empty() || !is_image_reference(parts.repository + "/x")
+                                ? (parts.repository.empty() ? "image" : "repository")
+                            : is_image_reference(parts.repository + "/" + parts.image) ? "version"
+                                                                                       : "image";
+    add(Kind::kBroken, below(path, key), below(path, key),
         "makes '" + reference + "', which is not an image reference; the operator refuses it");
-  }
-
-  // --- types ---
-
-  const Json* resolved(const Json* schema) const {
-    constexpr std::string_view kPrefix = "#/definitions/";
-    const auto reference = get_string(*schema, {"$ref"});
-    if (!reference.starts_with(kPrefix)) return schema;
-    const Json* found = find(rules_.schema, {"definitions", reference.substr(kPrefix.size())});
-    return found ? found : schema;
-  }
-
-  static bool has_type(const Json& value, std::string_view type) {
-    if (type == "null") return value.is_null();
-    if (type == "boolean") return value.is_bool();
-    if (type == "string") return value.is_string();
-    if (type == "object") return value.is_object();
-    if (type == "array") return value.is_array();
-    if (type == "integer") return value.is_int64() || value.is_uint64();
-    return type == "number" && value.is_number();
-  }
-
-  static std::string type_name(const Json& value) {
-    for (const char* type : {"null", "boolean", "string", "object", "array", "integer", "number"}) {
-      if (has_type(value, type))
-        return std::string(type) == "object" ? "map" : std::string(type) == "array" ? "list" : type;
-    }
-    return "value";
-  }
-
-  static std::vector<std::string> wanted_types(const Json& schema) {
-    std::vector<std::string> types;
-    const Json* type = find(schema, {"type"});
-    if (!type) return types;
-    if (type->is_string()) types.push_back(str(as_text(*type)));
-    if (type->is_array()) {
-      for (const auto& each : type->as_array()) types.push_back(str(as_text(each)));
-    }
-    return types;
-  }
-
-  void types(const Json& value, const Json& schema_or_reference, const std::string& path) {
-    const Json& schema = *resolved(&schema_or_reference);
-    const auto wanted = wanted_types(schema);
-    if (!wanted.empty() &&
-        std::ranges::none_of(wanted, [&](const auto& type) { return has_type(value, type); })) {
-      std::vector<std::string> names;
-      for (const auto& type : wanted) {
-        if (type != "null") names.push_back(type == "object" ? "map" : type == "array" ? "list" : type);
-      }
-      return add(Kind::kRefused, path, path,
-                 "must be a " + join(names, " or a ") + "; got the " + type_name(value) + " " +
-                     (value.is_string() ? to_text(value) : shown(value)));
-    }
-    if (const Json* allowed = find(schema, {"enum"}); allowed && allowed->is_array())
-      return choices(value, *allowed, path);
-    if (const auto pattern = get_string(schema, {"pattern"});
-        value.is_string() && !pattern.empty() &&
-        !std::regex_search(str(as_text(value)), std::regex(str(pattern))))
-      return add(Kind::kRefused, path, path,
-                 "must be " + str(get_string(schema, {"description"})) + "; got " + to_text(value));
-    if (value.is_object()) object_types(value.as_object(), schema, path);
-    if (value.is_array()) {
-      if (const Json* items = find(schema, {"items"})) {
-        int i = 0;
-        for (const auto& item : value.as_array()) types(item, *items, path + "[" + std::to_string(i++) + "]");
-      }
-    }
-  }
-
-  void choices(const Json& value, const Json& allowed, const std::string& path) {
-    std::vector<std::string> words;
-    for (const auto& each : allowed.as_array()) {
-      if (each == value) return;
-      if (each.is_string() && !as_text(each).empty()) words.push_back(str(as_text(each)));
-    }
-    add(Kind::kRefused, path, path,
-        "must be one of " + join(words, ", ") + "; got " + shown(value) + did_you_mean(shown(value), words));
-  }
-
-  // The key that was meant to be `required`.
-  static std::string misspelt(std::string_view required, const JsonObject& value, const Json& schema) {
-    std::vector<std::string> unknown;
-    for (const auto& [key, inner] : value) {
-      if (!find(schema, {"properties", key})) unknown.emplace_back(key);
-    }
-    const auto near = nearest(required, unknown);
-    return near ? "; it has '" + *near + "'" : "";
-  }
-
-  void object_types(const JsonObject& value, const Json& schema, const std::string& path) {
-    for (const auto& required : get_array(schema, {"required"})) {
-      if (!value.contains(as_text(required)))
-        add(Kind::kRefused, path, path,
-            "must have the key '" + str(as_text(required)) + "'" +
-                misspelt(as_text(required), value, schema));
-    }
-    const Json* others = find(schema, {"additionalProperties"});
-    for (const auto& [key, inner] : value) {
-      const Json* own = find(schema, {"properties", key});
-      if (own || (others && others->is_object())) types(inner, own ? *own : *others, under(path, key));
-    }
   }
 
   // --- advice ---
@@ -309,7 +254,7 @@ class Check {
   }
 
   void advise(const Json& rule, const std::string& key) {
-    const Json* mine = lookup(values_.value, key);
+    const Json* mine = lookup(mine_, key);
     const Json* value = lookup(merged_, key);
     if (!value) return;
     const Json* env = find(rule, {"env"});
@@ -349,7 +294,7 @@ class Check {
   bool concerns_user(const Json& rule) const {
     for (const char* list : {"with", "without"}) {
       for (const auto& key : get_array(rule, {list})) {
-        if (lookup(values_.value, as_text(key))) return true;
+        if (lookup(mine_, as_text(key))) return true;
       }
     }
     return false;
@@ -387,48 +332,58 @@ class Check {
     add(refused ? Kind::kRefused : Kind::kNoEffect, at, name, brief + text);
   }
 
-  const YamlDocument& values_;
+  std::span<const YamlDocument> files_;
   const ValuesRules& rules_;
-  Json merged_;
+  Json mine_;    // what the files set
+  Json merged_;  // with the chart's defaults
   std::vector<ValuesFinding> found_;
 };
 
-}  // namespace
-
-Result<ValuesRules> load_values_rules(const fs::path& chart) {
-  ValuesRules rules;
-  const std::string keys = TRY(read_file(chart / "files/keys.txt"));
-  for (const auto& line : split(keys, '\n')) {
-    if (!line.empty() && !line.starts_with('#')) rules.keys.insert(line);
-  }
-  const fs::path advice = chart / "files/advice.yaml";
-  auto list = TRY(parse_yaml_one(TRY(read_file(advice)), advice.string()));
-  if (!list.value.is_array()) return fail(Code::kInvalid, "read '" + advice.string() + "': must be a list");
-  rules.advice = std::move(list.value.as_array());
-  const fs::path images = chart / "files/images.yaml";
-  auto known = TRY(parse_yaml_one(TRY(read_file(images)), images.string()));
-  if (!known.value.is_array()) return fail(Code::kInvalid, "read '" + images.string() + "': must be a list");
-  rules.images = std::move(known.value.as_array());
-  const fs::path about = chart / "Chart.yaml";
-  const Json described = TRY(parse_yaml_one(TRY(read_file(about)), about.string())).value;
-  rules.app_version = std::string(get_string(described, {"appVersion"}));
-  rules.schema = TRY_IN(parse_json(TRY(read_file(chart / "values.schema.json"))),
-                        "read '" + (chart / "values.schema.json").string() + "'");
-  const fs::path defaults = chart / "values.yaml";
-  rules.defaults = TRY(parse_yaml_one(TRY(read_file(defaults)), defaults.string())).value;
-  return rules;
+// The chart's own tests read the built-in files too: they are well-formed.
+JsonArray built_in_advice() {
+  return parse_yaml_one(kAdviceYaml, "advice.yaml").value().value.as_array();
 }
 
-std::vector<ValuesFinding> check_values(const YamlDocument& values, const ValuesRules& rules) {
-  return Check(values, rules).run();
+}  // namespace
+
+const ValuesRules& chart_rules() {
+  static const ValuesRules kRules = [] {
+    ValuesRules rules;
+    rules.advice = built_in_advice();
+    rules.images = parse_yaml_one(kImagesYaml, "images.yaml").value().value.as_array();
+    rules.app_version = GPUOP_VERSION;
+    rules.schema = parse_json(kValuesSchema).value();
+    rules.defaults = parse_yaml_one(kValuesYaml, "values.yaml").value().value;
+    return rules;
+  }();
+  return kRules;
+}
+
+std::string keys_file(const Json& schema) {
+  std::string out =
+      "# Every key of the values, one a line; \"*\": whatever lies below belongs to the user or to another "
+      "schema.\n"
+      "# The install notes name keys that are not here. Made from values.schema.json; do not edit.\n";
+  for (const auto& key : schema_keys(schema)) out += key + "\n";
+  return out;
+}
+
+std::vector<ValuesFinding> check_values(std::span<const YamlDocument> files, const ValuesRules& rules) {
+  return Check(files, rules).run();
+}
+
+Json merged_values(std::span<const YamlDocument> files, const Json& defaults) {
+  Json out = JsonObject{};
+  for (const auto& file : files) merge_files(out, file.value);
+  merge_defaults(out, defaults);
+  return out;
 }
 
 std::vector<ValuesFinding> check_policy_env(const Json& spec) {
   static const ValuesRules kRules = [] {
     ValuesRules rules;
-    const auto list = parse_yaml_one(kAdviceYaml, "advice.yaml");
-    if (!list || !list->value.is_array()) return rules;  // the chart's own tests read it too
-    for (const Json& rule : list->value.get_array()) {
+    const JsonArray advice = built_in_advice();
+    for (const Json& rule : advice) {
       if (has(rule, {"env"}) || get_bool(rule, {"policy"})) rules.advice.push_back(rule);
     }
     return rules;
@@ -441,7 +396,7 @@ std::vector<ValuesFinding> check_policy_env(const Json& spec) {
   }
   if (get_string(spec, {"operator", "runtimeClass"}).empty())
     set(document.value, {"operator", "runtimeClass"}, "nvidia");
-  return Check(document, kRules).advice_only();
+  return Check({&document, 1}, kRules).advice_only();
 }
 
 bool installable(const std::vector<ValuesFinding>& findings) {

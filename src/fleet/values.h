@@ -1,32 +1,31 @@
-// What an administrator's values file means to our Helm chart, said before anything is installed: keys that
-// no version of the chart has, values of the wrong type, values that do nothing or not what they seem to, and
-// those that the chart refuses. The knowledge is the chart's own files (files/keys.txt, files/advice.yaml,
-// files/images.yaml, values.schema.json, values.yaml), so that `gpuctl preflight` and helm say the same.
+// What an administrator's values files mean to our Helm chart, said before anything is installed: keys that
+// no version of the chart has, values of the wrong type, values that do nothing or not what they seem to,
+// those that the chart refuses, and those that the API server would refuse in the objects that come of them.
+// The knowledge is the chart's own files (values.schema.json, values.yaml, files/), which are
+// built in, so that `gpuctl preflight` and helm say the same.
 #pragma once
 
-#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "base/files.h"
 #include "base/json.h"
-#include "base/result.h"
 #include "base/yaml.h"
 
 namespace gpuop::fleet {
 
 struct ValuesRules {
-  std::set<std::string> keys;  // dotted; "x.*": whatever lies below x belongs to the user
-  JsonArray advice;            // as in files/advice.yaml
-  JsonArray images;            // as in files/images.yaml
-  std::string app_version;     // of Chart.yaml
-  Json schema;                 // draft-07, the part of it that our schema uses
-  Json defaults;
+  JsonArray advice;         // as in files/advice.yaml
+  JsonArray images;         // as in files/images.yaml
+  std::string app_version;  // of Chart.yaml, which is the programs' own
+  Json schema;              // values.schema.json
+  Json defaults;            // values.yaml
 };
+// Those of the chart of this version.
+const ValuesRules& chart_rules();
 
-// Reads them from the chart's folder. An unreadable or ill-formed file of the chart is an error that names
-// it.
-Result<ValuesRules> load_values_rules(const fs::path& chart);
+// files/keys.txt of the chart, which its install notes go by: a template cannot read the schema.
+std::string keys_file(const Json& schema);
 
 struct ValuesFinding {
   enum class Kind {
@@ -34,16 +33,20 @@ struct ValuesFinding {
     kDuplicate,  // written twice in one map; the last one counts
     kNoEffect,   // does nothing, or not what it seems to
     kRefused,    // the chart would not install
-    kBroken,     // the chart installs, and the operator cannot carry it out
+    kBroken,     // the chart installs, and the API server or the operator refuses what comes of it
   };
   Kind kind;
-  std::string path;  // "driver.version", "toolkit.env CONTAINERD_CONFIG"
-  int line = 0;      // 1-based, in the user's file
-  std::string text;  // what is the case, and what to write instead
+  std::string path;      // "driver.version", "toolkit.env CONTAINERD_CONFIG"
+  int line = 0;          // 1-based, in the user's file
+  std::string text;      // what is the case, and what to write instead
+  std::size_t file = 0;  // which of the files
 };
 
-// In the order of lines.
-std::vector<ValuesFinding> check_values(const YamlDocument& values, const ValuesRules& rules);
+// Of files as helm takes them with several -f: the later wins, key by key. In the order of files and lines.
+std::vector<ValuesFinding> check_values(std::span<const YamlDocument> files, const ValuesRules& rules);
+
+// The chart's defaults with what the files set, as helm merges them: null takes a default away.
+Json merged_values(std::span<const YamlDocument> files, const Json& defaults);
 
 // The advice on environment variables in a ClusterPolicy's spec, whose paths are those of the values: what
 // was set with kubectl, or by another chart, is told as well. kRefused: it would ruin nodes, and must not be

@@ -2,95 +2,23 @@
 // upstream chart gives, wrong types are refused by name, and what has no effect is said.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <set>
 
-#include "base/files.h"
-#include "base/json.h"
-#include "base/process.h"
+#include "../json_differences.h"
 #include "base/text.h"
-#include "base/yaml.h"
+#include "helm.h"
 
 namespace gpuop {
 namespace {
 
-const fs::path kChart = fs::path(SOURCE_ROOT) / "deploy/chart";
-
-fs::path helm_path() {
-  const std::string kubectl = env_or("GPUOP_KUBECTL");
-  if (!kubectl.empty()) return fs::path(kubectl).parent_path() / "helm";
-  return fs::path(env_or("XDG_CACHE_HOME", env_or("HOME") + "/.cache")) / "gpu-operator/kubectl/helm";
-}
-
-ExitState helm(std::vector<std::string> arguments, const std::string& values) {
-  TempDir home;
-  const auto file = home.path() / "values.yaml";
-  EXPECT_TRUE(write_file_atomic(file, values));
-  Command command;
-  command.argv = {helm_path().string()};
-  command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
-  for (std::string more : {"gpu-operator", kChart.c_str(), "-n", "gpu-operator", "-f", file.c_str()})
-    command.argv.push_back(std::move(more));
-  command.env = {"HOME=" + home.path().string()};
-  command.merge_output = true;
-  const auto ran = run_command(command, 30s);
-  if (ran) return *ran;
-  ADD_FAILURE() << ran.error().text();
-  return {.code = -1};
-}
-
-std::vector<Json> rendered(const std::string& values, std::vector<std::string> more = {}) {
-  more.insert(more.begin(), "template");
-  const auto ran = helm(std::move(more), values);
-  EXPECT_EQ(ran.code, 0) << ran.out;
-  std::vector<Json> objects;
-  auto documents = parse_yaml(ran.out, "helm template");
-  EXPECT_TRUE(documents) << documents.error().text();
-  if (documents) {
-    for (auto& document : *documents) {
-      if (document.value.is_object()) objects.push_back(std::move(document.value));
-    }
-  }
-  return objects;
-}
-
-Json only(const std::vector<Json>& objects, std::string_view kind, std::string_view name = {}) {
-  for (const auto& object : objects) {
-    if (get_string(object, {"kind"}) != kind) continue;
-    if (name.empty() || get_string(object, {"metadata", "name"}) == name) return object;
-  }
-  ADD_FAILURE() << "no " << kind << " " << name;
-  return nullptr;
-}
-
-// Every leaf by its path; empty objects and lists are leaves too.
-void flatten(const Json& value, const std::string& path, std::map<std::string, std::string>& out) {
-  if (value.is_object() && !value.as_object().empty()) {
-    for (const auto& [key, inner] : value.as_object()) flatten(inner, path + "." + std::string(key), out);
-  } else if (value.is_array() && !value.as_array().empty()) {
-    int i = 0;
-    for (const auto& inner : value.as_array()) flatten(inner, path + "[" + std::to_string(i++) + "]", out);
-  } else {
-    out[path] = to_text(value);
-  }
-}
-
 // Paths where the two differ, with both values.
 std::vector<std::string> differences(const Json& ours, const Json& theirs) {
-  std::map<std::string, std::string> a;
-  std::map<std::string, std::string> b;
-  flatten(ours, "", a);
-  flatten(theirs, "", b);
+  std::vector<JsonDifference> found;
+  json_differences(ours, theirs, "", found);
   std::vector<std::string> out;
-  for (const auto& [path, text] : a) {
-    const auto there = b.find(path);
-    if (there == b.end() || there->second != text) {
-      out.push_back(path + " " + text + " / " + (there == b.end() ? "-" : there->second));
-    }
-  }
-  for (const auto& [path, text] : b) {
-    if (!a.contains(path)) out.push_back(path + " - / " + text);
-  }
+  for (const auto& one : found)
+    out.push_back(one.path + " " + (one.left ? to_text(*one.left) : "-") + " / " +
+                  (one.right ? to_text(*one.right) : "-"));
   return out;
 }
 
@@ -106,7 +34,7 @@ bool expected_difference(const std::string& line) {
   }
   static const std::set<std::string> kLines = {
       R"(.daemonsets.labels.helm.sh/chart "gpu-operator-v0.1.0" / "gpu-operator-v26.7.0")",
-      R"(.devicePlugin.mps.root "/run/nvidia/mps" / -)",     // upstream's chart never writes it
+      R"(.devicePlugin.mps {"root":"/run/nvidia/mps"} / -)",     // upstream's chart never writes it
       R"(.operator.use_ocp_driver_toolkit false / -)",       // left out, it means true on OpenShift
       R"(.kataManager.imagePullPolicy - / "IfNotPresent")",  // of a manager that nothing deploys
       R"(.dcgmExporter.enablePodLabels false / -)",          // the same, said
@@ -281,26 +209,6 @@ dcgmexporter: {enabled: true}
   const auto quiet = helm({"install", "--dry-run=client"}, "{}");
   EXPECT_EQ(quiet.out.find("no effect"), std::string::npos) << quiet.out;
   EXPECT_EQ(quiet.out.find("may seem to"), std::string::npos) << quiet.out;
-}
-
-// The list that the notes go by has every key that has a default.
-TEST(chart, known_keys_cover_the_defaults) {
-  std::set<std::string> known;
-  const auto text = read_file(kChart / "files/keys.txt");
-  ASSERT_TRUE(text);
-  for (const auto& line : split(*text, '\n')) known.insert(line);
-  const std::function<void(const Json&, const std::string&)> walk = [&](const Json& value,
-                                                                        const std::string& path) {
-    for (const auto& [key, inner] : value.as_object()) {
-      const std::string at = path.empty() ? std::string(key) : path + "." + std::string(key);
-      if (known.contains(at + ".*")) continue;
-      EXPECT_TRUE(known.contains(at)) << at;
-      if (inner.is_object()) walk(inner, at);
-    }
-  };
-  const auto values = read_file(kChart / "values.yaml");
-  ASSERT_TRUE(values);
-  walk(parse_yaml_one(*values, "values.yaml")->value, "");
 }
 
 // case 40 of operator.md; ChartRefusal has the rest.

@@ -99,6 +99,24 @@ TEST(compatibility, facts_come_from_labels_and_else_from_the_kubelet) {
   EXPECT_FALSE(policy.contains("toolkit.version")) << "our own image is no container toolkit";
 }
 
+// With NVIDIADriver resources the values' driver reaches the default one, or nothing where there is none.
+TEST(compatibility, values_name_a_driver_only_where_it_is_deployed) {
+  const auto facts = [](const std::string& crd) {
+    return values_facts(
+        *parse_json(R"({"driver":{"version":"550.1","usePrecompiled":true,"nvidiaDriverCRD":)" + crd +
+                    R"(},"gds":{"enabled":true}})"));
+  };
+  for (const char* named : {R"({"enabled":false})", R"({"enabled":false,"deployDefaultCR":false})",
+                            R"({"enabled":true,"deployDefaultCR":true})", R"({"enabled":true})"})
+    EXPECT_EQ(facts(named).at("driver.version"), "550.1") << named;
+  const CompatFacts none = facts(R"({"enabled":true,"deployDefaultCR":false})");
+  for (const char* fact : {"driver.version", "driver.precompiled", "driver.modules", "gds.enabled"})
+    EXPECT_FALSE(none.contains(fact)) << fact;
+  EXPECT_EQ(none.at("driver.enabled"), "true");
+  EXPECT_FALSE(
+      policy_facts(*parse_json(R"({"driver":{"useNvidiaDriverCRD":true}})")).contains("driver.modules"));
+}
+
 TEST(compatibility, a_rule_that_is_wrong_is_named) {
   const auto why = [](const std::string& text) {
     const auto rules = Compatibility::parse(text, "f");

@@ -5,28 +5,37 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "fleet/image_reference.h"
 #include "fleet/own_images.h"
+#include "fleet/value_schema.h"
 
 namespace gpuop::fleet {
 namespace {
 
-const ValuesRules& rules() {
-  static const ValuesRules loaded = load_values_rules(fs::path(SOURCE_ROOT) / "deploy/chart").value();
-  return loaded;
+std::vector<ValuesFinding> found(const std::vector<std::string>& files) {
+  std::vector<YamlDocument> documents;
+  for (const auto& yaml : files) {
+    auto document = parse_yaml_one(yaml, "values.yaml");
+    EXPECT_TRUE(document) << document.error().text();
+    if (document) documents.push_back(std::move(*document));
+  }
+  return check_values(documents, chart_rules());
 }
 
-// "LINE KIND PATH: TEXT" a line.
-std::string findings(const std::string& yaml) {
-  const auto document = parse_yaml_one(yaml, "values.yaml");
-  EXPECT_TRUE(document) << document.error().text();
+// "LINE KIND PATH: TEXT" a line; "FILE:LINE …" from the second file on.
+std::string findings_of(const std::vector<std::string>& files) {
   std::string out;
-  for (const auto& finding : check_values(*document, rules())) {
+  for (const auto& finding : found(files)) {
     static const char* const kWords[] = {"unknown", "duplicate", "no-effect", "refused", "broken"};
+    if (finding.file > 0) out += std::to_string(finding.file) + ":";
     out += std::to_string(finding.line) + " " + kWords[static_cast<int>(finding.kind)] + " " + finding.path +
            ": " + finding.text + "\n";
   }
   return out;
+}
+std::string findings(const std::string& yaml) {
+  return findings_of({yaml});
 }
 
 bool says(const std::string& yaml, const std::string& line) {
@@ -78,7 +87,7 @@ TEST(fleet_values, wrong_types_are_refused_by_path) {
   EXPECT_EQ(findings("driver: {enabled: null}\n"), "");
   says("driver:\ncdi: {enabled: true}\n", "1 refused driver: is empty, which takes its defaults away");
   says("fleet: {startupTaint: {enabled: true, key: bad key}}\n",
-       "refused fleet.startupTaint.key: must be a taint's key such as nvidia.com/gpu; got \"bad key\"");
+       "refused fleet.startupTaint.key: must be a key such as nvidia.com/gpu; got \"bad key\"");
   EXPECT_EQ(findings("fleet: {dedicatedTaint: {enabled: true, key: example.com/gpu}}\n"), "");
 }
 
@@ -151,15 +160,14 @@ TEST(fleet_values, images_that_are_none_are_told_before_the_operator_finds_them)
   EXPECT_EQ(findings("driver: {version: 'sha256:0123abc'}\n"), "");
   EXPECT_EQ(findings("toolkit: {repository: 'registry.local:5000/a', image: b, version: v1.2_3-x}\n"), "");
   EXPECT_EQ(findings("toolkit: {repository: '', version: '', image: 'r/i:t'}\n"), "");
-  const auto document = parse_yaml_one("driver: {version: 'a b'}\n", "f");
-  EXPECT_FALSE(installable(check_values(*document, rules())));
+  EXPECT_FALSE(installable(found({"driver: {version: 'a b'}\n"})));
 }
 
 // What administrators' copies of upstream's defaults name, and what runs.
 TEST(fleet_values, images_of_our_programs_are_found_from_upstream_s_names) {
   auto image = [](std::string_view key, const std::string& yaml) {
     const auto values = parse_yaml_one(yaml, "f");
-    return own_image(rules().images, key, values->value, "v0.1.0").reference();
+    return own_image(chart_rules().images, key, values->value, "v0.1.0").reference();
   };
   const std::string ours = "ghcr.io/gpu-operator/gpu-operator:v0.1.0";
   EXPECT_EQ(image("toolkit", "{}"), ours);
@@ -240,10 +248,117 @@ TEST(fleet_values, what_would_ruin_nodes_or_cannot_work_is_refused) {
   says("{cdi: {nriPluginEnabled: true}, toolkit: {enabled: false}}\n", "refused cdi.nriPluginEnabled");
   says("gpuCluster: {deployCR: true}\n", "refused clusterPolicy.deployCR");
   says("devicePlugin: {config: {create: true, name: a}}\n", "refused devicePlugin.config.create");
-  const auto document = parse_yaml_one("gpuCluster: {deployCR: true}\n", "f");
-  EXPECT_FALSE(installable(check_values(*document, rules())));
-  const auto dead = parse_yaml_one("cdi: {default: true}\n", "f");
-  EXPECT_TRUE(installable(check_values(*dead, rules())));
+  EXPECT_FALSE(installable(found({"gpuCluster: {deployCR: true}\n"})));
+  EXPECT_TRUE(installable(found({"cdi: {default: true}\n"})));
+}
+
+TEST(fleet_values, a_misspelt_key_of_ours_is_refused_as_helm_refuses_it) {
+  says("fleet:\n  startupTaint:\n    kay: a/b\n",
+       "3 refused fleet.startupTaint.kay: is no key here (did you mean 'fleet.startupTaint.key'?)");
+  says("fleet: {startTaint: {}}\n",
+       "refused fleet.startTaint: is no key here (did you mean 'fleet.startupTaint'?)");
+}
+
+TEST(fleet_values, numbers_and_quantities_out_of_range_are_refused) {
+  says("driver:\n  upgradePolicy:\n    maxParallelUpgrades: -1\n",
+       "3 refused driver.upgradePolicy.maxParallelUpgrades: must be at least 0; got -1");
+  says("driver: {startupProbe: {periodSeconds: 0}}\n",
+       "refused driver.startupProbe.periodSeconds: must be at least 1");
+  says("driver: {livenessProbe: {successThreshold: 2}}\n", "must be at most 1; got 2");
+  says("driver: {resources: {limits: {cpu: abc}}}\n",
+       "refused driver.resources.limits.cpu: must be a quantity such as 500m, 2 or 1Gi; got \"abc\"");
+  says("toolkit: {resources: {limits: {memory: -1Gi}}}\n", "refused toolkit.resources.limits.memory");
+  says("toolkit: {resources: {limits: {cpu: 0.5}}}\n", "must be a string or an integer");
+  EXPECT_EQ(findings("operator: {resources: {requests: {cpu: 0.1}}}\n"), "");
+  EXPECT_EQ(findings("toolkit: {resources: {limits: {cpu: 2, memory: 1.5Gi}, requests: {cpu: 500m}}}\n"), "");
+  says("toolkit: {resources: {limits: {cpu: 1}, requests: {cpu: 2}}}\n",
+       "broken toolkit.resources.requests.cpu: must be at most the limit, 1; got 2; the API server refuses "
+       "it");
+  says("toolkit: {resources: {limits: {memry: 1}}}\n", "(did you mean 'memory'?)");
+  says("toolkit: {resources: {requests: {nvidia.com/gpu: 1}}}\n", "needs the same limit");
+  says("daemonsets: {rollingUpdate: {maxUnavailable: 0}}\n",
+       "refused daemonsets.rollingUpdate.maxUnavailable");
+  says("daemonsets: {rollingUpdate: {maxUnavailable: 101%}}\n", "at most 100% and not 0; got \"101%\"");
+  EXPECT_EQ(findings("daemonsets: {rollingUpdate: {maxUnavailable: 100%}}\n"), "");
+  EXPECT_EQ(findings("driver: {upgradePolicy: {maxUnavailable: 0}, startupProbe: {periodSeconds: 3.0}}\n"),
+            "");
+}
+
+TEST(fleet_values, what_the_api_server_refuses_is_refused_by_path) {
+  says("daemonsets:\n  tolerations:\n    - {key: a, operator: Exist}\n",
+       "3 refused daemonsets.tolerations[0].operator: must be one of Exists, Equal; got Exist (did you mean "
+       "'Exists'?)");
+  says("operator: {tolerations: [{key: a, effect: NoShedule}]}\n", "(did you mean 'NoSchedule'?)");
+  says("daemonsets: {tolerations: [{operator: Equal}]}\n",
+       "broken daemonsets.tolerations[0].operator: must be Exists where no key is given");
+  says("daemonsets: {tolerations: [{key: a, operator: Exists, value: b}]}\n",
+       "broken daemonsets.tolerations[0].value: must be empty with operator Exists");
+  says("daemonsets: {tolerations: [{key: a, operator: Exists, tolerationSeconds: 3}]}\n",
+       "broken daemonsets.tolerations[0].effect: must be NoExecute");
+  says("daemonsets: {tolerations: [{key: a, opertor: Exists}]}\n",
+       "unknown daemonsets.tolerations[0].opertor: is no key here; it does nothing (did you mean "
+       "'operator'?)");
+  says("daemonsets: {labels: {'bad key': x}}\n",
+       "refused daemonsets.labels.bad key: the key must be a key such as");
+  says("daemonsets: {labels: {a: 'bad value!'}}\n", "refused daemonsets.labels.a: must be a label's value");
+  says("operator: {nodeSelector: {a: '-x'}}\n", "refused operator.nodeSelector.a: must be a label's value");
+  says("dcgmExporter: {annotations: {'a b': x}}\n", "refused dcgmExporter.annotations.a b");
+  EXPECT_EQ(findings("daemonsets: {annotations: {Example.com/Note: 'anything at all!'}}\n"), "");
+  says("driver: {env: [{name: 'A=B', value: x}]}\n",
+       "refused driver.env[0].name: must be the name of an environment");
+  says("driver: {env: [{name: ''}]}\n", "refused driver.env[0].name");
+  says("driver: {env: [{name: 1A, value: x}]}\n",
+       "no-effect driver.env[0].name: '1A' is refused by Kubernetes before 1.32");
+  says("operator: {imagePullPolicy: Allways}\n",
+       "refused operator.imagePullPolicy: must be one of Always, IfNotPresent, Never; got Allways (did you "
+       "mean 'Always'?)");
+  says("driver: {imagePullPolicy: Allways}\n",
+       "no-effect driver.imagePullPolicy: 'Allways' counts as IfNotPresent");
+  says("dcgmExporter: {service: {type: ClusterIp}}\n", "(did you mean 'ClusterIP'?)");
+  says("dcgmExporter: {serviceMonitor: {interval: 15 s}}\n", "must be a Prometheus duration");
+  says("migManager: {config: {default: all-balanced}}\n", "must be one of all-disabled");
+  says("operator: {runtimeClass: Nvidia}\n", "refused operator.runtimeClass");
+  says("hostPaths: {driverInstallDir: run/nvidia}\n",
+       "refused hostPaths.driverInstallDir: must be an absolute path");
+  says("hostPaths: {driverInstallDir: /run/../etc}\n", "refused hostPaths.driverInstallDir");
+  says("devicePlugin: {config: {create: true, name: a, data: {'a b': x}}}\n",
+       "refused devicePlugin.config.data.a b");
+  says("driver: {secretEnv: My_Secret}\n", "refused driver.secretEnv");
+  says("driver: {upgradePolicy: {drain: {podSelector: 'a=b=c'}}}\n",
+       "broken driver.upgradePolicy.drain.podSelector");
+  says("daemonsets: {podSecurityContext: {seccompProfile: {type: Runtime}}}\n",
+       "refused daemonsets.podSecurityContext.seccompProfile.type");
+  says("operator: {logging: {level: verbose}}\n", "must be debug, info, warn, error, panic");
+  says("node-feature-discovery: {worker: {tolerations: [{key: a, operator: Exist}]}}\n",
+       "refused node-feature-discovery.worker.tolerations[0].operator");
+}
+
+TEST(fleet_values, quoting_slips_get_their_cure) {
+  says("driver: {enabled: 'true'}\n", "(write it without quotes)");
+  says("dcgm: {hostPort: '5555'}\n", "(write it without quotes)");
+  says("driver: {env: [{name: A, value: true}]}\n", "(put it in quotes)");
+  says("ccManager: {defaultMode: on}\n", "put it in quotes");
+}
+
+// As with helm: the later of two files wins, and both are judged as one.
+TEST(fleet_values, several_files_are_one_set_of_values) {
+  EXPECT_EQ(findings_of({"driver: {enabled: 'x'}\n", "driver: {enabled: true}\n"}), "");
+  EXPECT_EQ(findings_of({"mig: {strategy: mixed}\n", "mig: {strategy: null}\n"}), "");
+  const std::string both = findings_of({"toolkit: {enabled: false}\n", "cdi:\n  nriPluginEnabled: true\n"});
+  EXPECT_NE(both.find("1:2 refused cdi.nriPluginEnabled"), std::string::npos) << both;
+}
+
+// Both helm and we go by the same file: nothing in it may be beyond us.
+TEST(fleet_values, every_keyword_of_the_schema_is_known) {
+  EXPECT_EQ(foreign_keywords(chart_rules().schema), std::set<std::string>());
+  EXPECT_EQ(foreign_keywords(*parse_json(R"({"properties":{"a":{"oneOf":[]}}})")),
+            std::set<std::string>{"oneOf"});
+}
+
+TEST(fleet_values, the_list_of_keys_is_the_schema_s) {
+  EXPECT_EQ(*read_file(fs::path(SOURCE_ROOT) / "deploy/chart/files/keys.txt"),
+            keys_file(chart_rules().schema))
+      << "run build/debug/bin/gpuop-generate";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../json_differences.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "base/yaml.h"
@@ -127,25 +128,15 @@ inline Json stripped(Json object) {
 
 inline void differences(const Json& want, const Json& have, const std::string& path,
                         std::vector<std::string>& out) {
-  if (want.is_object() && have.is_object()) {
-    std::set<std::string> keys;
-    for (const auto& [key, value] : want.get_object()) keys.insert(str(key));
-    for (const auto& [key, value] : have.get_object()) keys.insert(str(key));
-    for (const std::string& key : keys) {
-      const Json* a = find(want, {key});
-      const Json* b = find(have, {key});
-      if (!a)
-        out.push_back(path + "." + key + ": ours only: " + to_text(*b));
-      else if (!b)
-        out.push_back(path + "." + key + ": upstream only: " + to_text(*a));
-      else
-        differences(*a, *b, path + "." + key, out);
-    }
-  } else if (want.is_array() && have.is_array() && want.get_array().size() == have.get_array().size()) {
-    for (std::size_t i = 0; i < want.get_array().size(); ++i)
-      differences(want.get_array()[i], have.get_array()[i], path + "[" + std::to_string(i) + "]", out);
-  } else if (to_canonical_text(want) != to_canonical_text(have)) {
-    out.push_back(path + ": upstream " + to_text(want) + ", ours " + to_text(have));
+  std::vector<JsonDifference> found;
+  json_differences(want, have, path, found);
+  for (const auto& one : found) {
+    if (!one.left)
+      out.push_back(one.path + ": ours only: " + to_text(*one.right));
+    else if (!one.right)
+      out.push_back(one.path + ": upstream only: " + to_text(*one.left));
+    else
+      out.push_back(one.path + ": upstream " + to_text(*one.left) + ", ours " + to_text(*one.right));
   }
 }
 
