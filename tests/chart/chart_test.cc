@@ -34,10 +34,10 @@ bool expected_difference(const std::string& line) {
   }
   static const std::set<std::string> kLines = {
       R"(.daemonsets.labels.helm.sh/chart "gpu-operator-v0.1.0" / "gpu-operator-v26.7.0")",
-      R"(.devicePlugin.mps {"root":"/run/nvidia/mps"} / -)",     // upstream's chart never writes it
-      R"(.operator.use_ocp_driver_toolkit false / -)",       // left out, it means true on OpenShift
-      R"(.kataManager.imagePullPolicy - / "IfNotPresent")",  // of a manager that nothing deploys
-      R"(.dcgmExporter.enablePodLabels false / -)",          // the same, said
+      R"(.devicePlugin.mps {"root":"/run/nvidia/mps"} / -)",  // upstream's chart never writes it
+      R"(.operator.use_ocp_driver_toolkit false / -)",        // left out, it means true on OpenShift
+      R"(.kataManager.imagePullPolicy - / "IfNotPresent")",   // of a manager that nothing deploys
+      R"(.dcgmExporter.enablePodLabels false / -)",           // the same, said
       R"(.dcgmExporter.enablePodUID false / -)",
       R"(.dcgmExporter.hostPID false / -)",
       R"(.imagePullPolicy "IfNotPresent" / -)",  // of the NVIDIADriver: upstream's chart drops it

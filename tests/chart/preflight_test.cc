@@ -166,13 +166,20 @@ class Server {
   std::string refusals(const std::string& values) {
     std::string out;
     for (const Json& object : rendered(values, {"--skip-schema-validation"})) {
-      out += make(object);
+      if (holds_values(object)) out += make(object);
       if (out.empty() && get_string(object, {"kind"}) == "ClusterPolicy") out += operands(object);
     }
     return out;
   }
 
  private:
+  // Whether values are written into objects of this kind.
+  static bool holds_values(const Json& object) {
+    static const std::set<std::string_view> kKinds = {"Deployment", "DaemonSet",    "Service",
+                                                      "ConfigMap",  "RuntimeClass", "ClusterPolicy"};
+    return kKinds.contains(get_string(object, {"kind"}));
+  }
+
   std::string make(const Json& object, bool dry = true) {
     const auto type = fleet::resource_of(object);
     if (!type) return "";  // a kind of OpenShift or of Prometheus
@@ -196,7 +203,9 @@ class Server {
     std::string out;
     for (const auto& state : op::render(*policy, facts, assets_).states) {
       if (state.error) out += state.error->text() + "\n";
-      for (const Json& one : state.objects) out += make(one);
+      for (const Json& one : state.objects) {
+        if (holds_values(one)) out += make(one);
+      }
     }
     return out;
   }

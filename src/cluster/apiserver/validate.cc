@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cluster/apiserver/json_faults.h"
+#include "cluster/apiserver/pod_fields.h"
 #include "cluster/apiserver/server.h"
 #include "kube/object.h"
 
@@ -51,6 +52,7 @@ void check_resources(const Json& container, const std::string& path, FieldErrors
   auto check = [&](std::string_view key, const Json& value, std::string_view which) {
     std::string name(key);
     std::string field = at(at(path, "resources"), which) + "[" + name + "]";
+    check_resource_name(name, field, errors);
     Result<__int128> milli = kube::parse_quantity_milli(value);
     if (!milli) {
       errors.push_back(invalid(field, value, "quantities must match the regular expression"));
@@ -132,6 +134,9 @@ void check_probe(const Json& container, std::string_view key, const std::string&
   if (handlers == 0) errors.push_back(required(at(path, key), "must specify a handler type"));
   if (handlers > 1)
     errors.push_back(forbidden_field(at(path, key), "may not specify more than 1 handler type"));
+  if (key != "readinessProbe" && get_int(*probe, {"successThreshold"}, 1) != 1)
+    errors.push_back(
+        invalid(at(at(path, key), "successThreshold"), get_int(*probe, {"successThreshold"}), "must be 1"));
 }
 
 void check_container(const Json& container, const std::set<std::string>& volumes, const std::string& path,
@@ -157,10 +162,11 @@ void check_container(const Json& container, const std::set<std::string>& volumes
   check_mounts(container, volumes, path, errors);
   for (std::string_view probe : {"livenessProbe", "readinessProbe", "startupProbe"})
     check_probe(container, probe, path, errors);
+  check_security_context(container, path, errors);
+  check_env_names(container, path, errors);
   const JsonArray& env = get_array(container, {"env"});
   for (std::size_t i = 0; i < env.size(); ++i) {
     std::string here = at(at(path, "env"), i);
-    if (get_string(env[i], {"name"}).empty()) errors.push_back(required(at(here, "name")));
     if (has(env[i], {"valueFrom"}) && !get_string(env[i], {"value"}).empty())
       errors.push_back(
           invalid(at(here, "valueFrom"), Json(""), "may not be specified when `value` is not empty"));
@@ -198,31 +204,10 @@ std::set<std::string> check_volumes(const Json& spec, const std::string& path, F
         errors);
     if (has(volumes[i], {"hostPath"}) && get_string(volumes[i], {"hostPath", "path"}).empty())
       errors.push_back(required(at(here, "hostPath.path")));
+    check_host_path(volumes[i], here, errors);
     check_volume_types(volumes[i], here, errors);
   }
   return names;
-}
-
-void check_tolerations(const Json& spec, const std::string& path, FieldErrors& errors) {
-  const JsonArray& tolerations = get_array(spec, {"tolerations"});
-  for (std::size_t i = 0; i < tolerations.size(); ++i) {
-    std::string here = at(at(path, "tolerations"), i);
-    std::string_view op = get_string(tolerations[i], {"operator"}, "Equal");
-    if (get_string(tolerations[i], {"key"}).empty() && op != "Exists")
-      errors.push_back(invalid(
-          at(here, "operator"), Json(op),
-          "operator must be Exists when `key` is empty, which means \"match all values and all keys\""));
-    if (op != "Exists" && op != "Equal")
-      errors.push_back(unsupported(at(here, "operator"), Json(op), {"Equal", "Exists"}));
-    if (op == "Exists" && !get_string(tolerations[i], {"value"}).empty())
-      errors.push_back(invalid(at(here, "operator"), Json(get_string(tolerations[i], {"value"})),
-                               "value must be empty when `operator` is 'Exists'"));
-    one_of(tolerations[i], {"effect"}, at(here, "effect"), {"NoSchedule", "PreferNoSchedule", "NoExecute"},
-           errors);
-    if (has(tolerations[i], {"tolerationSeconds"}) && get_string(tolerations[i], {"effect"}) != "NoExecute")
-      errors.push_back(invalid(at(here, "effect"), Json(get_string(tolerations[i], {"effect"})),
-                               "effect must be 'NoExecute' when `tolerationSeconds` is set"));
-  }
 }
 
 void check_pod_spec(const Json& spec, const std::string& path, FieldErrors& errors) {
@@ -238,11 +223,14 @@ void check_pod_spec(const Json& spec, const std::string& path, FieldErrors& erro
   one_of(spec, {"restartPolicy"}, at(path, "restartPolicy"), {"Always", "OnFailure", "Never"}, errors);
   one_of(spec, {"dnsPolicy"}, at(path, "dnsPolicy"),
          {"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"}, errors);
+  check_node_selector(spec, path, errors);
+  check_security_context(spec, path, errors);
   std::string_view account = get_string(spec, {"serviceAccountName"});
   if (!account.empty() && !is_dns_subdomain(account))
     errors.push_back(
         invalid(at(path, "serviceAccountName"), Json(account), "must be a valid service account name"));
   check_tolerations(spec, path, errors);
+  check_priority_class_name(spec, path, errors);
 }
 
 // The parts of a pod's spec that may change once it is there are left out before comparing.
@@ -338,6 +326,7 @@ void check_template(const Json& object, std::vector<std::string> policies, Field
     errors.push_back(required("spec.template.spec.containers"));
     return;
   }
+  check_template_metadata(object, errors);
   check_pod_spec(*spec, "spec.template.spec", errors);
   std::string_view policy = get_string(*spec, {"restartPolicy"});
   if (std::find(policies.begin(), policies.end(), policy) == policies.end())
@@ -480,6 +469,8 @@ void check_data_update(const Json& old, const Json& object, FieldErrors& errors)
 
 void check_service(const Json& service, FieldErrors& errors) {
   one_of(service, {"spec", "type"}, "spec.type", {"ClusterIP", "ExternalName", "LoadBalancer", "NodePort"},
+         errors);
+  one_of(service, {"spec", "internalTrafficPolicy"}, "spec.internalTrafficPolicy", {"Cluster", "Local"},
          errors);
   const JsonArray& ports = get_array(service, {"spec", "ports"});
   bool headless = get_string(service, {"spec", "clusterIP"}) == "None";
