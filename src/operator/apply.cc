@@ -260,6 +260,8 @@ void Applier::remove(const std::shared_ptr<Pass>& pass, const std::string& state
                      bool orphan) {
   const kube::Resource* type = cache_.type_of(ref.api_version, ref.kind);
   if (!type) return;
+  // Whoever has to let it go before it is gone was told.
+  if (const auto there = live(ref); there && has(*there, {"metadata", "deletionTimestamp"})) return;
   ++pass->open;
   ++pass->report.writes;
   kube::DeleteOptions options;

@@ -161,6 +161,21 @@ std::vector<std::shared_ptr<const Json>> ClusterCache::examples_of_pods(std::str
   return out;
 }
 
+std::string ClusterCache::pod_of_a_gone_daemonset(std::string_view name_prefix) const {
+  const auto& pods = of(kube::kPods);
+  for (const std::string& kind : pods.index_values("kind", "")) {
+    const auto example = pods.by_index("kind", kind, 1);
+    const Json* owner = example.empty() ? nullptr : kube::controller_of(*example.front());
+    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" ||
+        !get_string(*owner, {"name"}).starts_with(name_prefix))
+      continue;
+    const auto live = of(kube::kDaemonSets).get(kube::object_key(ns_, get_string(*owner, {"name"})));
+    if (!live || kube::uid_of(*live) != get_string(*owner, {"uid"}))
+      return std::string(kube::name_of(*example.front()));
+  }
+  return {};
+}
+
 kube::Informer& ClusterCache::of(const kube::Resource& type) const {
   const auto found = watched_.find(map_key(type.api_version(), type.kind));
   if (found == watched_.end()) {

@@ -57,6 +57,8 @@ class ClusterCache {
 
   // Of a DaemonSet's pods, one for each form and whether they run: all that its readiness needs.
   std::vector<std::shared_ptr<const Json>> examples_of_pods(std::string_view owner_uid) const;
+  // Some pod whose DaemonSet, of a name that begins so, is gone; "" when there is none.
+  std::string pod_of_a_gone_daemonset(std::string_view name_prefix) const;
   // All nodes, as of the last change that was told of.
   const GpuNodes& gpu_nodes() const { return gpu_nodes_; }
 

@@ -183,6 +183,12 @@ bool same_relevant(const Json& a, const Json& b) {
   return true;
 }
 
+// DaemonSets that come in layouts: by kernel, by RHCOS version, or one for all.
+bool leaves_pods(std::string_view daemonset) {
+  return daemonset.starts_with("nvidia-driver-daemonset") ||
+         daemonset.starts_with("nvidia-vgpu-manager-daemonset");
+}
+
 // What of a node's state its chain and its taints depend on.
 bool same_health(const Json& a, const Json& b) {
   const auto same = [&](std::string_view part, std::string_view field) {
@@ -273,7 +279,9 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
     const auto set =
         cache.of(kube::kDaemonSets).get(kube::object_key(options.ns, get_string(*owner, {"name"})));
-    if (!set || get_string(*set, {"spec", "updateStrategy", "type"}) != "OnDelete") return;
+    // The last one of a layout that was left lets the next one be ready.
+    const bool last_ones = !set && !now && leaves_pods(get_string(*owner, {"name"}));
+    if (!last_ones && (!set || get_string(*set, {"spec", "updateStrategy", "type"}) != "OnDelete")) return;
   }
   pass();
 }
@@ -488,6 +496,13 @@ std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applie
       entry.ready = false;
       entry.reason = readiness.reason;
       break;
+    }
+    // Two layouts of one driver do not stand on a node (operator.md §3.6).
+    for (const Sweep& sweep : state.sweeps) {
+      if (!entry.enabled || !entry.ready || !entry.error.empty()) break;
+      const std::string pod = cache.pod_of_a_gone_daemonset(sweep.name_prefix);
+      entry.ready = pod.empty();
+      if (!pod.empty()) entry.reason = "pod " + pod + " of another layout is still there";
     }
     if (entry.enabled && entry.ready && entry.error.empty() && entry.name == "state-device-plugin") {
       entry.reason = nodes_without_gpus();

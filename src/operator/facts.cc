@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "kube/object.h"
+#include "operator/pod.h"
 
 namespace gpuop::op {
 namespace {
@@ -29,6 +30,30 @@ void gather_openshift(const ClusterCache& cache, ClusterFacts& facts) {
     if (!name.empty() && name != "latest" && !image.empty())
       facts.driver_toolkit_images->emplace(name, image);
   }
+}
+
+// Whose form a driver's anti-affinity has: a ClusterPolicy's of ours is no requirement, an NVIDIADriver's of
+// ours names managers of virtual GPUs as they are called (D-04).
+bool made_by_upstream(const Json& live, bool of_policy) {
+  const auto& terms = get_array(live, {"spec", "template", "spec", "affinity", "podAntiAffinity",
+                                       "requiredDuringSchedulingIgnoredDuringExecution"});
+  if (terms.empty() || of_policy) return !terms.empty();
+  return !to_text(terms.at(0)).contains("nvidia-vgpu-host-manager");
+}
+
+void gather_daemonset(const Json& live, ClusterFacts& facts) {
+  const std::string name(kube::name_of(live));
+  if (const auto first = kube::annotation(live, kModuleConfigFirst); !first.empty())
+    facts.module_configs[name] = {str(first),
+                                  has(live, {"spec", "template", "metadata", "annotations", kModuleConfig})};
+  const Json* owner = kube::controller_of(live);
+  const bool of_resource = owner && get_string(*owner, {"kind"}) == "NVIDIADriver";
+  const bool of_policy = name.starts_with("nvidia-driver-daemonset");
+  if ((of_resource || of_policy) && made_by_upstream(live, of_policy)) facts.taken_over.insert(name);
+  const Json* pod = of_resource ? find(live, {"spec", "template", "spec"}) : nullptr;
+  if (const Json* manager = pod ? find_container(*pod, "k8s-driver-manager") : nullptr)
+    facts.driver_managers[name] = {str(get_string(*manager, {"image"})),
+                                   env_value(*manager, "DRIVER_CONFIG_DIGEST")};
 }
 
 }  // namespace
@@ -75,19 +100,14 @@ ClusterFacts gather_facts(const ClusterCache& cache, const std::vector<std::stri
   facts.has_prometheus_rules = server.has_prometheus_rules;
   facts.openshift_version = server.openshift_version;
   facts.gpu_nodes = cache.gpu_nodes().examples();
-  // Ours have no required anti-affinity: what has it, upstream made.
   cache.of(kube::kDaemonSets).for_each([&](const std::shared_ptr<const Json>& live) {
-    if (kube::name_of(*live).starts_with("nvidia-driver-daemonset") &&
-        has(*live, {"spec", "template", "spec", "affinity", "podAntiAffinity",
-                    "requiredDuringSchedulingIgnoredDuringExecution"}))
-      facts.taken_over.insert(std::string(kube::name_of(*live)));
+    gather_daemonset(*live, facts);
+  });
+  cache.of(kube::kRuntimeClasses).for_each([&](const std::shared_ptr<const Json>& live) {
+    if (kube::label(*live, "nvidia.com/kata-runtime-class") == "true")
+      facts.kata_runtime_classes.insert(std::string(kube::name_of(*live)));
   });
   if (facts.openshift()) gather_openshift(cache, facts);
-  cache.of(kube::kDaemonSets).for_each([&](const std::shared_ptr<const Json>& live) {
-    if (const auto first = kube::annotation(*live, kModuleConfigFirst); !first.empty())
-      facts.module_configs[std::string(kube::name_of(*live))] = {
-          str(first), has(*live, {"spec", "template", "metadata", "annotations", kModuleConfig})};
-  });
   for (const auto& name : config_maps) {
     const auto live = cache.of(kube::kConfigMaps).get(kube::object_key(cache.ns(), name));
     if (!live) continue;

@@ -219,10 +219,11 @@ NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, 
       change.labels[key] = std::nullopt;
     }
     change.reasons.push_back("workload mode " + workload);
-    if (rules.mig_manager && rules.mig_default == "all-disabled" && workload == "container" &&
-        mig_capable(labels) && text_of(labels, "nvidia.com/mig.config").empty()) {
-      change.labels["nvidia.com/mig.config"] = "all-disabled";
-    }
+  }
+  // Whatever runs there: what is not said to be partitioned is not (§4.4).
+  if (rules.mig_manager && rules.mig_default == "all-disabled" && mig_capable(labels) &&
+      text_of(labels, "nvidia.com/mig.config").empty()) {
+    change.labels["nvidia.com/mig.config"] = "all-disabled";
   }
   const auto enabled = text_of(annotations, kUpgradeEnabled);
   const bool wanted = upgrades_by_itself(labels, rules);

@@ -106,6 +106,11 @@ class Renderer {
     State state;
     state.name = rule.name;
     state.enabled = rule.enabled(view_.spec);
+    if (state.name == "state-kata-manager") {
+      leave_kata(state);
+      state.reasons.emplace_back(rule.reason);
+      return state;
+    }
     auto found = assets_.states.find(state.name);
     if (found == assets_.states.end()) {
       if (state.enabled)
@@ -137,6 +142,22 @@ class Renderer {
   }
 
  private:
+  // What operators before 26.7 made for the Kata manager.
+  void leave_kata(State& state) const {
+    const std::string& space = view_.facts.operator_namespace;
+    const std::string name = "nvidia-kata-manager", rbac = "rbac.authorization.k8s.io/v1";
+    state.absent = {{"apps/v1", "DaemonSet", space, name},
+                    {"v1", "ConfigMap", space, name + "-config"},
+                    {"v1", "ConfigMap", space, name + "-entrypoint"},
+                    {rbac, "ClusterRoleBinding", "", name},
+                    {rbac, "RoleBinding", space, name},
+                    {rbac, "ClusterRole", "", name},
+                    {rbac, "Role", space, name},
+                    {"v1", "ServiceAccount", space, name}};
+    for (const std::string& each : view_.facts.kata_runtime_classes)
+      state.absent.push_back({"node.k8s.io/v1", "RuntimeClass", "", each});
+  }
+
   // The driver of containers or of virtual GPUs: DaemonSets by OS and kernel, handed over to NVIDIADriver
   // resources.
   static bool is_driver(const State& state) {

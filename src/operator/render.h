@@ -79,6 +79,15 @@ struct ClusterFacts {
   // form, since a change would restart drivers (operator.md §9).
   std::set<std::string> taken_over;
 
+  // By DaemonSet of an NVIDIADriver: the driver manager's image that it has now, and its driver's digest.
+  struct DriverManager {
+    std::string image, digest;
+  };
+  std::map<std::string, DriverManager> driver_managers;
+
+  // RuntimeClasses that a Kata manager of old made (label nvidia.com/kata-runtime-class=true).
+  std::set<std::string> kata_runtime_classes;
+
   // By DaemonSet: what kModuleConfigFirst says, and whether its pods have kModuleConfig.
   struct ModuleConfig {
     std::string first;

@@ -2,6 +2,7 @@
 // manifests once for each pool, under names of the pool. Orders of lists are upstream's, since a changed pod
 // template would reinstall drivers on a takeover.
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "operator/digest.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::string_view kStateLabel = "nvidia.com/gpu-operator.state";
 constexpr std::string_view kDigest = "DRIVER_CONFIG_DIGEST";
+constexpr int kPrecompiledDelay = 5;  // seconds until the startup probe
 
 // The driver's fields where the shared parts look for them.
 policy::ClusterPolicySpec as_policy(const policy::NvidiaDriverSpec& spec, const std::string& host_root) {
@@ -84,10 +86,10 @@ class DriverRenderer {
     if (!spec_.secret_env.empty() && !facts_.secrets.contains(spec_.secret_env))
       return fail(Code::kNotFound, "spec.secretEnv: Secret '" + spec_.secret_env +
                                        "' does not exist in namespace '" + facts_.operator_namespace + "'");
-    if (spec_.use_precompiled && spec_.version.starts_with("sha256:"))
+    if (spec_.use_precompiled && (spec_.version.starts_with("sha256:") || spec_.image.contains("@sha256:")))
       return fail(Code::kInvalid,
-                  "spec.version: a digest cannot be used with spec.usePrecompiled, whose images differ "
-                  "by kernel");
+                  std::string(spec_.version.empty() ? "spec.image" : "spec.version") +
+                      ": a digest cannot be used with spec.usePrecompiled, whose images differ by kernel");
     return {};
   }
 
@@ -99,9 +101,10 @@ class DriverRenderer {
       if (manifest.openshift_only() && !facts_.openshift()) continue;
       Json object = placed(manifest.object, pool);
       if (get_string(object, {"kind"}) == "DaemonSet") {
-        TRY(shape(object, pool));
+        object = TRY(shaped(std::move(object), pool));
         if (auto certificates = trusted_ca(facts_)) {
           place(*certificates, facts_.operator_namespace, owner());
+          set(*certificates, {"metadata", "labels", kStateLabel}, "state-driver");
           state.objects.push_back(std::move(*certificates));
         }
       }
@@ -118,6 +121,23 @@ class DriverRenderer {
   bool vgpu_host() const { return spec_.driver_type == "vgpu-host-manager"; }
 
   Owner owner() const { return {"nvidia.com/v1alpha1", "NVIDIADriver", driver_.name, driver_.uid}; }
+
+  // Another driver manager of the operator's is no reason to load a driver again: as long as the one that is
+  // there makes the driver that is there, it stays (operator.md §1.4).
+  Result<Json> shaped(Json daemonset, const DriverPool& pool) const {
+    const std::string image =
+        TRY(resolve_image(spec_.manager, "manager", "DRIVER_MANAGER_IMAGE", facts_.env));
+    const auto live = facts_.driver_managers.find(pool_name(driver_, pool));
+    if (spec_.manager.image.empty() && live != facts_.driver_managers.end() && live->second.image != image &&
+        !live->second.digest.empty()) {
+      Json pinned = daemonset;
+      TRY(shape(pinned, pool, live->second.image));
+      const Json* manager = find_container(pod_spec(std::as_const(pinned)), kManager);
+      if (manager && env_value(*manager, kDigest) == live->second.digest) return pinned;
+    }
+    TRY(shape(daemonset, pool, image));
+    return daemonset;
+  }
 
   // The manifest under the pool's names, in the operator's namespace, owned by the resource.
   Json placed(const Json& manifest, const DriverPool& pool) const {
@@ -181,15 +201,16 @@ class DriverRenderer {
     if (!spec_.priority_class_name.empty()) set(pod, {"priorityClassName"}, spec_.priority_class_name);
     if (spec_.pod_security_context.is_object()) set(pod, {"securityContext"}, spec_.pod_security_context);
     if (spec_.node_affinity.is_object()) set(pod, {"affinity", "nodeAffinity"}, spec_.node_affinity);
-    // Whoever manages a driver on a node, no second one may (D-04).
+    // Whoever manages a driver on a node, no second one may; what we took over has upstream's names (D-04).
+    JsonArray managers{"nvidia-driver", "nvidia-vgpu-manager"};
+    if (!facts_.taken_over.contains(pool_name(driver_, pool)))
+      managers.emplace_back("nvidia-vgpu-host-manager");
     Json* terms =
         find_mutable(pod, {"affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"});
     if (terms && terms->is_array() && !terms->as_array().empty()) {
       set(terms->as_array()[0], {"labelSelector", "matchExpressions"},
           JsonArray{JsonObject{
-              {"key", "app.kubernetes.io/component"},
-              {"operator", "In"},
-              {"values", JsonArray{"nvidia-driver", "nvidia-vgpu-manager", "nvidia-vgpu-host-manager"}}}});
+              {"key", "app.kubernetes.io/component"}, {"operator", "In"}, {"values", std::move(managers)}}});
     }
     if (Json* root = find_volume(pod, "host-root"); root && !host_root_.empty())
       set(*root, {"hostPath", "path"}, host_root_);
@@ -264,7 +285,7 @@ class DriverRenderer {
     all.insert(at == all.end() ? at : at + 1, std::move(item));
   }
 
-  Result<> shape(Json& daemonset, const DriverPool& pool) const {
+  Result<> shape(Json& daemonset, const DriverPool& pool, const std::string& manager_image) const {
     const View view{policy_, policy_.spec, facts_};
     const DriverLayout layout{.name = pool_name(driver_, pool),
                               .node = {"", pool.os_id, pool.os_version, pool.kernel, pool.rhcos},
@@ -287,11 +308,12 @@ class DriverRenderer {
                                       " or " + std::string(kDriver));
     if (Json* peermem = find_container(pod, kPeermem))
       insert_env(*peermem, "", "NVIDIA_VISIBLE_DEVICES", "void");
-    shape_manager(pod, *manager,
-                  TRY(resolve_image(spec_.manager, "manager", "DRIVER_MANAGER_IMAGE", facts_.env)));
+    shape_manager(pod, *manager, manager_image);
     set_image(pod, *driver, image, spec_);
     set_resources(*driver, spec_.resources);
     for (const auto& argument : spec_.args) ensure(*driver, {"args"}).as_array().emplace_back(argument);
+    // Precompiled modules are there at once (operator.md §1.4).
+    if (spec_.use_precompiled) set(*driver, {"startupProbe", "initialDelaySeconds"}, kPrecompiledDelay);
     set_probe(*driver, "startupProbe", spec_.startup_probe);
     shape_env(pod, *driver);
     order_mounts(*driver);

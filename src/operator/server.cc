@@ -27,71 +27,81 @@ bool established(const std::shared_ptr<const Json>& definition) {
   return condition && get_string(*condition, {"status"}) == "True";
 }
 
+// "v1.34.4", with or without more behind it: "v1.31.2-eks-7f9249a", "v1.33.1+k3s1".
+bool is_version(std::string_view text) {
+  if (!text.starts_with('v')) return false;
+  const auto parts = split(text.substr(1, text.find_first_of("-+") - 1), '.');
+  return parts.size() == 3 && std::ranges::all_of(parts, [](const std::string& part) {
+           return !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+         });
+}
+
 }  // namespace
+
+// One JSON document of the API server; nothing where it has none. `doing`: for the sentence of an error,
+// which ends the round.
+void Server::read(const std::string& path, const std::string& doing,
+                  std::function<void(std::optional<Json>)> then) {
+  HttpRequest request;
+  request.path = path;
+  asking_ = client_.raw(request, [this, doing, then = std::move(then)](kube::ApiResult<HttpResponse> answer) {
+    if (!answer && answer.error().not_found()) return then(std::nullopt);
+    if (!answer) return answered(fail(answer.error().error(doing)));
+    auto body = parse_json(answer->body);
+    if (!body) return answered(fail(body.error().in(doing)));
+    then(std::move(*body));
+  });
+}
 
 void Server::ask(std::function<void(Result<>)> done) {
   asked_.push_back(std::move(done));
   if (asked_.size() > 1) return;
-  HttpRequest version;
-  version.path = "/version";
-  asking_ = client_.raw(version, [this](kube::ApiResult<HttpResponse> answer) {
-    if (!answer) return answered(fail(answer.error().error("read the API server's version")));
-    const auto body = parse_json(answer->body);
-    if (!body) return answered(fail(body.error().in("read the API server's version")));
-    facts_.kubernetes_version = get_string(*body, {"gitVersion"});
+  constexpr const char* kDoing = "read the API server's version";
+  read("/version", kDoing, [this](const std::optional<Json>& version) {
+    const std::string text = version ? str(get_string(*version, {"gitVersion"})) : "";
+    if (!is_version(text))
+      return answered(fail(Code::kInvalid,
+                           std::string(kDoing) + ": '" + text + "': must be a version of the form vX.Y.Z"));
+    facts_.kubernetes_version = text;
     ask_groups();
   });
 }
 
 // All groups at once, so that nobody asks for those that are not there.
 void Server::ask_groups() {
-  HttpRequest request;
-  request.path = "/apis";
-  asking_ = client_.raw(request, [this](kube::ApiResult<HttpResponse> found) {
-    if (!found) return answered(fail(found.error().error("discover the API groups")));
-    const auto list = parse_json(found->body);
-    if (!list) return answered(fail(list.error().in("discover the API groups")));
+  read("/apis", "discover the API groups", [this](const std::optional<Json>& list) {
     groups_.clear();
-    found_.clear();
-    for (const auto& group : get_array(*list, {"groups"})) groups_.insert(str(get_string(group, {"name"})));
+    kinds_.clear();
+    if (list)
+      for (const auto& group : get_array(*list, {"groups"})) groups_.insert(str(get_string(group, {"name"})));
     ask_kinds();
   });
 }
 
 void Server::ask_kinds() {
-  discover("monitoring.coreos.com/v1", [this](const Kinds& kinds) {
-    facts_.has_service_monitors = kinds.contains("servicemonitors");
-    facts_.has_prometheus_rules = kinds.contains("prometheusrules");
+  discover("monitoring.coreos.com/v1", [this] {
+    facts_.has_service_monitors = kinds_.contains("servicemonitors.monitoring.coreos.com");
+    facts_.has_prometheus_rules = kinds_.contains("prometheusrules.monitoring.coreos.com");
     if (facts_.has_service_monitors) cache_.watch(kube::kServiceMonitors, cache_.ns(), {"spec"});
-    discover("nvidia.com/v1alpha1", [this](const Kinds& ours) {
-      if (ours.contains("nvidiadrivers")) cache_.watch(kube::kNvidiaDrivers);
-      if (ours.contains("gpuclusters")) cache_.watch(kube::kGpuClusters);
+    discover("nvidia.com/v1alpha1", [this] {
+      if (kinds_.contains("nvidiadrivers.nvidia.com")) cache_.watch(kube::kNvidiaDrivers);
+      if (kinds_.contains("gpuclusters.nvidia.com")) cache_.watch(kube::kGpuClusters);
       ask_openshift();
     });
   });
 }
 
-// The plural names of the kinds of a group version; none where it is not served.
-void Server::discover(const std::string& group_version, const std::function<void(const Kinds&)>& then) {
-  if (!groups_.contains(group_version.substr(0, group_version.find('/')))) return then({});
-  HttpRequest request;
-  request.path = "/apis/" + group_version;
-  asking_ = client_.raw(request, [this, group_version, then](kube::ApiResult<HttpResponse> found) {
-    Kinds kinds;
-    if (!found && !found.error().not_found())
-      return answered(fail(found.error().error("discover " + group_version)));
-    if (found) {
-      const auto list = parse_json(found->body);
-      if (!list) return answered(fail(list.error().in("discover " + group_version)));
-      const std::string group = group_version.substr(0, group_version.find('/'));
-      for (const auto& resource : get_array(*list, {"resources"})) {
-        const std::string name = str(get_string(resource, {"name"}));
-        found_.insert(name + "." + group);
-        kinds.insert(name);
-      }
-    }
-    then(kinds);
-  });
+// Adds the kinds of a group version to kinds_; none where it is not served.
+void Server::discover(const std::string& group_version, std::function<void()> then) {
+  const std::string group = group_version.substr(0, group_version.find('/'));
+  if (!groups_.contains(group)) return then();
+  read("/apis/" + group_version, "discover " + group_version,
+       [this, group, then = std::move(then)](const std::optional<Json>& list) {
+         if (list)
+           for (const auto& kind : get_array(*list, {"resources"}))
+             kinds_.insert(str(get_string(kind, {"name"})) + "." + group);
+         then();
+       });
 }
 
 void Server::ask_openshift() {
@@ -99,37 +109,35 @@ void Server::ask_openshift() {
     facts_.openshift_version.clear();
     return ask_definition();
   }
-  HttpRequest request;
-  request.path = "/apis/config.openshift.io/v1/clusterversions/version";
-  asking_ = client_.raw(request, [this](kube::ApiResult<HttpResponse> cluster) {
-    if (!cluster && !cluster.error().not_found())
-      return answered(fail(cluster.error().error("read OpenShift's version")));
-    if (!cluster) return ask_definition();
-    const auto object = parse_json(cluster->body);
-    if (!object) return answered(fail(object.error().in("read OpenShift's version")));
-    facts_.openshift_version.clear();
-    for (const auto& entry : get_array(*object, {"status", "history"})) {
-      if (get_string(entry, {"state"}) != "Completed") continue;
-      const auto parts = split(get_string(entry, {"version"}), '.');
-      if (parts.size() >= 2) facts_.openshift_version = parts[0] + "." + parts[1];
-      break;
-    }
-    if (facts_.openshift_version.empty())
-      return answered(
-          fail(Code::kUnavailable, "read OpenShift's version: no completed update in its history"));
-    ask_openshift_kinds();
-  });
+  constexpr const char* kDoing = "read OpenShift's version";
+  read("/apis/config.openshift.io/v1/clusterversions/version", kDoing,
+       [this](const std::optional<Json>& cluster) {
+         facts_.openshift_version.clear();
+         if (!cluster) return ask_definition();
+         for (const auto& entry : get_array(*cluster, {"status", "history"})) {
+           if (get_string(entry, {"state"}) != "Completed") continue;
+           const auto parts = split(get_string(entry, {"version"}), '.');
+           if (parts.size() >= 2) facts_.openshift_version = parts[0] + "." + parts[1];
+           break;
+         }
+         if (facts_.openshift_version.empty())
+           return answered(
+               fail(Code::kUnavailable, std::string(kDoing) + ": no completed update in its history"));
+         ask_openshift_kinds();
+       });
 }
 
 // What rendering reads and makes on OpenShift alone.
 void Server::ask_openshift_kinds() {
   if (facts_.has_prometheus_rules) cache_.watch(kPrometheusRules, cache_.ns(), {"spec"});
-  discover("security.openshift.io/v1", [this](const Kinds& security) {
-    if (security.contains("securitycontextconstraints")) cache_.watch(kSecurityContextConstraints, "", {"*"});
-    discover("config.openshift.io/v1", [this](const Kinds& config) {
-      if (config.contains("proxies")) cache_.watch(kProxies, "", {"spec"});
-      discover("image.openshift.io/v1", [this](const Kinds& image) {
-        if (image.contains("imagestreams")) cache_.watch(kImageStreams, "openshift", {"spec.tags"});
+  discover("security.openshift.io/v1", [this] {
+    if (kinds_.contains("securitycontextconstraints.security.openshift.io"))
+      cache_.watch(kSecurityContextConstraints, "", {"*"});
+    discover("config.openshift.io/v1", [this] {
+      if (kinds_.contains("proxies.config.openshift.io")) cache_.watch(kProxies, "", {"spec"});
+      discover("image.openshift.io/v1", [this] {
+        if (kinds_.contains("imagestreams.image.openshift.io"))
+          cache_.watch(kImageStreams, "openshift", {"spec.tags"});
         ask_definition();
       });
     });
@@ -159,7 +167,7 @@ void Server::ask_definition() {
 void Server::ask_again_if_behind() {
   const bool behind = definitions_ && std::ranges::any_of(kAskedFor, [this](std::string_view name) {
                         return name != kPolicies && established(definitions_->get(name)) &&
-                               !found_.contains(std::string(name));
+                               !kinds_.contains(std::string(name));
                       });
   if (!behind || asked_again_ == kMostAgain) return;
   ++asked_again_;

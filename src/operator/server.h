@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,8 +33,8 @@ class Server {
   const std::vector<std::string>& dropped() const { return dropped_; }
 
  private:
-  using Kinds = std::set<std::string>;
-  void discover(const std::string& group_version, const std::function<void(const Kinds&)>& then);
+  void read(const std::string& path, const std::string& doing, std::function<void(std::optional<Json>)> then);
+  void discover(const std::string& group_version, std::function<void()> then);
   void ask_groups();
   void ask_kinds();
   void ask_openshift();
@@ -46,7 +47,7 @@ class Server {
   ClusterCache& cache_;
   ServerFacts facts_;
   std::set<std::string> groups_;  // of the API server
-  std::set<std::string> found_;   // kinds of these that were listed: "servicemonitors.monitoring.coreos.com"
+  std::set<std::string> kinds_;   // of those that were asked for: "servicemonitors.monitoring.coreos.com"
   std::vector<std::string> dropped_;
   bool known_ = false;
   Handle asking_;

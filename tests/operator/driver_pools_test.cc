@@ -153,6 +153,13 @@ TEST(operator_drivers, what_cannot_work_is_refused) {
   EXPECT_NE(error("{" + gds + ", version: 550.54.15}").find("spec.kernelModuleType"), std::string::npos);
   EXPECT_EQ(error("{" + gds + ", kernelModuleType: open, version: 550.54.15}"), "");
   EXPECT_NE(error("{secretEnv: s}").find("Secret 's'"), std::string::npos);
+  EXPECT_NE(error("{usePrecompiled: true, version: 'sha256:ab'}").find("spec.version: a digest"),
+            std::string::npos);
+  EXPECT_NE(error("{usePrecompiled: true, repository: '', version: '', image: 'r/driver@sha256:ab'}")
+                .find("spec.image: a digest"),
+            std::string::npos);
+  EXPECT_NE(error("{repository: '', version: '', image: 'r/driver:a b'}").find("is not an image reference"),
+            std::string::npos);
 }
 
 TEST(operator_drivers, a_resource_shapes_its_pods) {
@@ -180,6 +187,64 @@ TEST(operator_drivers, a_resource_shapes_its_pods) {
   EXPECT_EQ(env_value(*find_container(pod, "nvidia-peermem-ctr"), "NVIDIA_VISIBLE_DEVICES"), "void");
   EXPECT_EQ(env_value(main, "DRIVER_CONFIG_DIGEST"),
             env_value(*find_container(pod, "k8s-driver-manager"), "DRIVER_CONFIG_DIGEST"));
+}
+
+std::string digest_of_driver(const State& state) {
+  return env_value(*find_container(pod_spec(daemonset(state)), "nvidia-driver-ctr"), "DRIVER_CONFIG_DIGEST");
+}
+
+TEST(operator_drivers, case09_case10_digests_of_whole_resources) {
+  const std::string version = "version: 595.91.07";
+  EXPECT_EQ(digest_of_driver(rendered(driver("d", "{" + version + "}"), {node("a")}, facts())), "2591032175");
+  EXPECT_EQ(digest_of_driver(rendered(driver("d", "{" + version + R"(, kernelModuleType: open,
+      env: [{name: B, value: ''}, {name: A, value: '1'}]})"),
+                                      {node("a")}, facts())),
+            "3255330262");
+}
+
+// An operator of another version brings another driver manager; that alone loads no driver again.
+TEST(operator_drivers, a_driver_manager_stays_as_long_as_the_driver_does) {
+  const auto image = [](const State& state) {
+    return str(get_string(*find_container(pod_spec(daemonset(state)), "k8s-driver-manager"), {"image"}));
+  };
+  const State before = rendered(driver("d"), {node("a")}, facts());
+  const std::string old = image(before), name = str(get_string(daemonset(before), {"metadata", "name"}));
+  ClusterFacts now = facts();
+  now.env["DRIVER_MANAGER_IMAGE"] = "r/driver-manager:next";
+  EXPECT_EQ(image(rendered(driver("d"), {node("a")}, now)), "r/driver-manager:next") << "a new one";
+  now.driver_managers[name] = {old, digest_of_driver(before)};
+  const State same = rendered(driver("d"), {node("a")}, now);
+  EXPECT_EQ(to_text(daemonset(same)), to_text(daemonset(before)));
+  EXPECT_EQ(image(rendered(driver("d", "{priorityClassName: other}"), {node("a")}, now)), old);
+  // Another driver comes with the manager of now.
+  EXPECT_EQ(image(rendered(driver("d", "{version: 580.126.20}"), {node("a")}, now)), "r/driver-manager:next");
+  // Who names an image has it.
+  EXPECT_EQ(
+      image(rendered(driver("d", "{manager: {repository: r, image: m, version: '1'}}"), {node("a")}, now)),
+      "r/m:1");
+}
+
+TEST(operator_drivers, what_was_taken_over_keeps_its_anti_affinity) {
+  const auto managers = [](const State& state) {
+    return to_text(*find(pod_spec(daemonset(state)), {"affinity", "podAntiAffinity"}));
+  };
+  const State ours = rendered(driver("d"), {node("a")}, facts());
+  EXPECT_TRUE(managers(ours).contains("nvidia-vgpu-host-manager")) << managers(ours);
+  ClusterFacts upstream = facts();
+  upstream.taken_over = {str(get_string(daemonset(ours), {"metadata", "name"}))};
+  const State theirs = rendered(driver("d"), {node("a")}, upstream);
+  EXPECT_TRUE(managers(theirs).contains(R"(["nvidia-driver","nvidia-vgpu-manager"])")) << managers(theirs);
+}
+
+TEST(operator_drivers, precompiled_drivers_are_looked_at_after_five_seconds) {
+  const auto delay = [](const std::string& spec) {
+    const State state = rendered(driver("d", spec), {node("a")}, facts());
+    return get_int(*find_container(pod_spec(daemonset(state)), "nvidia-driver-ctr"),
+                   {"startupProbe", "initialDelaySeconds"});
+  };
+  EXPECT_EQ(delay("{}"), 60);
+  EXPECT_EQ(delay("{usePrecompiled: true}"), 5);
+  EXPECT_EQ(delay("{usePrecompiled: true, startupProbe: {initialDelaySeconds: 9}}"), 9);
 }
 
 TEST(operator_drivers, upstream_s_gaps_are_closed) {

@@ -408,6 +408,36 @@ TEST(operator_render, every_object_is_owned_and_placed) {
   EXPECT_TRUE(r.has_object("ServiceMonitor", "nvidia-dcgm-exporter"));
 }
 
+TEST(operator_render, what_a_kata_manager_of_old_left_goes) {
+  ClusterFacts facts = facts_of_cases();
+  facts.kata_runtime_classes = {"kata-qemu-nvidia-gpu"};
+  // Whatever the policy says of it.
+  const Rendered r(
+      "{kataManager: {enabled: true, config: {runtimeClasses: [{name: a, artifacts: {url: u}}]}}}", facts);
+  const State& kata = r.state("state-kata-manager");
+  EXPECT_FALSE(kata.enabled);
+  EXPECT_TRUE(kata.objects.empty());
+  std::string gone;
+  for (const ObjectRef& ref : kata.absent) gone += ref.kind + "/" + ref.name + " ";
+  EXPECT_EQ(gone,
+            "DaemonSet/nvidia-kata-manager ConfigMap/nvidia-kata-manager-config "
+            "ConfigMap/nvidia-kata-manager-entrypoint ClusterRoleBinding/nvidia-kata-manager "
+            "RoleBinding/nvidia-kata-manager ClusterRole/nvidia-kata-manager Role/nvidia-kata-manager "
+            "ServiceAccount/nvidia-kata-manager RuntimeClass/kata-qemu-nvidia-gpu ");
+}
+
+TEST(operator_render, runtime_classes_are_of_the_version_that_the_server_has) {
+  ClusterFacts facts = facts_of_cases();
+  const auto version = [&](const char* kubernetes) {
+    facts.kubernetes_version = kubernetes;
+    return str(get_string(Rendered("{}", facts).object("RuntimeClass", "nvidia"), {"apiVersion"}));
+  };
+  EXPECT_EQ(version("v1.19.16"), "node.k8s.io/v1beta1");
+  EXPECT_EQ(version("v1.20.0"), "node.k8s.io/v1beta1");
+  EXPECT_EQ(version("v1.20.1"), "node.k8s.io/v1");
+  EXPECT_EQ(version("v1.34.4-gke.1"), "node.k8s.io/v1");
+}
+
 TEST(operator_render, same_facts_same_bytes) {
   auto text = [] {
     std::string all;
