@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/http_server.h"
 #include "base/log.h"
+#include "base/log_zap.h"
 #include "base/loop.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -33,7 +34,7 @@ struct Arguments {
   bool devel = false;
   std::string encoder = "json";
   std::string log_level = "info";
-  std::string time_encoding;
+  std::string time_encoding = "epoch";
   std::string stacktrace_level;
   bool version = false;
 };
@@ -227,7 +228,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--zap-log-level", arguments.log_level, "debug, info, error, panic or a number above 0")
       ->capture_default_str();
-  app.add_option("--zap-time-encoding", arguments.time_encoding, "Accepted; times are always RFC 3339");
+  app.add_option("--zap-time-encoding", arguments.time_encoding,
+                 "Of times in JSON: epoch, millis, nano, iso8601, rfc3339 or rfc3339nano")
+      ->capture_default_str();
   app.add_option("--zap-stacktrace-level", arguments.stacktrace_level, "Accepted; there are no stack traces");
   app.add_flag("--version", arguments.version, "Print the version and end");
   if (auto code = gpuop::parse_command_line(app, argc, argv, 2)) return *code;
@@ -242,10 +245,16 @@ int main(int argc, char** argv) {
   }
   const bool console = arguments.devel || arguments.encoder == "console";
   gpuop::log::setup("gpu-operator", *level, console ? gpuop::log::Format::kText : gpuop::log::Format::kJson);
-  gpuop::log::info("gpu-operator starts", {{"version", GPUOP_VERSION}});
+  const auto time_encoding = gpuop::log::parse_zap_time(arguments.time_encoding);
+  if (!time_encoding) {
+    std::fprintf(stderr, "gpu-operator: --zap-time-encoding: %s\n", time_encoding.error().text().c_str());
+    return 2;
+  }
+  gpuop::log::use_zap_keys(*time_encoding);
+  gpuop::log::info("gpu-operator starts", {{"logger", "setup"}, {"version", GPUOP_VERSION}});
   const auto result = gpuop::run(arguments);
   if (!result) {
-    gpuop::log::error(result.error().text());
+    gpuop::log::error(result.error().text(), {{"logger", "setup"}});
     return 1;
   }
   return *result;

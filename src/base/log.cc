@@ -5,8 +5,12 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "base/json.h"
+#include "base/log_zap.h"
+#include "base/text.h"
 #include "base/time.h"
 
 // The lines are few and their form is fixed, so they are put together here rather than by a formatting
@@ -17,6 +21,7 @@ namespace {
 struct Setup {
   std::string component;
   Format format = Format::kText;
+  std::optional<ZapTime> zap;
 };
 Setup& current() {
   static Setup setup;
@@ -74,6 +79,7 @@ void append_value(std::string& line, std::string_view text) {
 void setup(std::string component, Level level, Format format) {
   current().component = std::move(component);
   current().format = format;
+  current().zap.reset();
   threshold = level;
 }
 
@@ -85,15 +91,69 @@ Result<Level> parse_level(std::string_view name) {
               "log level: must be one of debug, info, warn, error; got '" + std::string(name) + "'");
 }
 
+Result<ZapTime> parse_zap_time(std::string_view name) {
+  static const std::vector<std::string> kNames{"epoch",   "millis",  "nano",
+                                               "iso8601", "rfc3339", "rfc3339nano"};
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (name == kNames[i]) return static_cast<ZapTime>(i);
+  return fail(Code::kInvalid, "time encoding: must be one of " + join(kNames, ", ") + "; got '" +
+                                  std::string(name) + "'" + did_you_mean(name, kNames));
+}
+
+void use_zap_keys(ZapTime encoding) {
+  current().zap = encoding;
+}
+
+std::string zap_time(Time when, ZapTime encoding) {
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(when.time_since_epoch()).count();
+  // "…123456" with the point so many digits from the end.
+  const auto with_point = [micros](std::size_t digits) {
+    std::string text = std::to_string(micros);
+    if (text.size() <= digits) text.insert(0, digits + 1 - text.size(), '0');
+    return text.insert(text.size() - digits, ".");
+  };
+  const std::string micro_text = format_micro_time(when);  // 2026-01-02T03:04:05.123456Z
+  switch (encoding) {
+    case ZapTime::kEpoch:
+      return with_point(6);
+    case ZapTime::kMillis:
+      return with_point(3);
+    case ZapTime::kNano:
+      return std::to_string(micros) + "000";
+    case ZapTime::kIso8601:
+      return "\"" + micro_text.substr(0, micro_text.size() - 4) + "Z\"";
+    case ZapTime::kRfc3339:
+      return "\"" + format_time(when) + "\"";
+    case ZapTime::kRfc3339Nano:
+      return "\"" + micro_text + "\"";
+  }
+  return with_point(6);
+}
+
 bool enabled(Level level) {
   return level >= threshold.load(std::memory_order_relaxed);
 }
+
+namespace {
+
+constexpr std::string_view kLogger = "logger";
+
+std::string zap_line(Level level, std::string_view message, Fields fields, ZapTime encoding) {
+  JsonObject object{{kLogger, current().component}, {"msg", message}};
+  for (const auto& field : fields) object[field.key] = field.value;
+  return R"({"level":")" + std::string(level_name(level)) + R"(","ts":)" +
+         zap_time(std::chrono::system_clock::now(), encoding) + "," + to_text(object).substr(1);
+}
+
+}  // namespace
 
 void write(Level level, std::string_view message, Fields fields) {
   if (!enabled(level)) return;
   const std::string when = format_micro_time(std::chrono::system_clock::now());
   std::string line;
-  if (current().format == Format::kJson) {
+  if (current().format == Format::kJson && current().zap) {
+    line = zap_line(level, message, fields, *current().zap);
+  } else if (current().format == Format::kJson) {
     JsonObject object{{"time", when},
                       {"level", level_name(level)},
                       {"component", current().component},
@@ -105,6 +165,7 @@ void write(Level level, std::string_view message, Fields fields) {
     if (!current().component.empty()) line += current().component + ": ";
     line += message;
     for (const auto& field : fields) {
+      if (field.key == kLogger) continue;
       line += ' ';
       line += field.key;
       line += '=';

@@ -147,6 +147,12 @@ struct Master::Impl {
         queue(
             l,
             [this](const std::string& node, std::function<void(bool)> done) { work(node, std::move(done)); },
+            queue_options()),
+        collections(
+            l,
+            [this](const std::string& node, std::function<void(bool)> done) {
+              collect(node, std::move(done));
+            },
             queue_options()) {
     features.add_index("node", [](const Json& object) {
       return std::vector<std::string>{std::string(kube::label(object, kNodeName))};
@@ -198,7 +204,7 @@ struct Master::Impl {
       gone.erase(node);
     if (old && now && same(*old, *now, {"spec"}) && same(*old, *now, {"metadata", "labels"})) return;
     if (!leading || !synced()) return;
-    if (now && !nodes.get(node)) collect(node);
+    if (now && !nodes.get(node)) collections.add(node);
     queue.add(node);
   }
 
@@ -207,7 +213,7 @@ struct Master::Impl {
     if (!now) {
       seen.erase(name);
       gone.erase(name);
-      if (leading && synced()) collect(name);
+      if (leading && synced()) collections.add(name);
       return;
     }
     if (old && same(*old, *now, {"metadata", "labels"}) && same(*old, *now, {"metadata", "annotations"}))
@@ -215,20 +221,30 @@ struct Master::Impl {
     if (leading && synced()) queue.add(name);
   }
 
-  // NodeFeatures of a node that is not there.
-  void collect(const std::string& node) {
-    for (const auto& object : features.by_index("node", node)) {
+  // Takes NodeFeatures of a node that is not there away, until none is left.
+  void collect(const std::string& node, std::function<void(bool)> done) {
+    const auto objects = features.by_index("node", node);
+    if (!leading || nodes.get(node) || objects.empty()) return done(true);
+    struct Round {
+      std::size_t open;
+      bool ok = true;
+    };
+    auto round = std::make_shared<Round>(Round{objects.size()});
+    for (const auto& object : objects) {
       log::info("removing the NodeFeature of a vanished node",
                 {{"node", node}, {"namespace", kube::namespace_of(*object)}});
       kube::DeleteOptions how;
       how.precondition_uid = kube::uid_of(*object);
       client
           .remove(kube::kNodeFeatures, kube::namespace_of(*object), kube::name_of(*object), how,
-                  [node](kube::ApiResult<> result) {
-                    if (!result && !result.error().not_found()) {
+                  [node, round, done](kube::ApiResult<> result) {
+                    // A conflict: another has its name now, which is news on its way here.
+                    if (!result && !result.error().not_found() && !result.error().conflict()) {
                       log::warn("NodeFeature was not removed",
                                 {{"node", node}, {"error", result.error().message}});
+                      round->ok = false;
                     }
+                    if (--round->open == 0) done(round->ok);
                   })
           .detach();
     }
@@ -239,7 +255,7 @@ struct Master::Impl {
       const std::string node(kube::label(*object, kNodeName));
       if (!node.empty() && !nodes.get(node)) lost.insert(node);
     });
-    for (const auto& node : lost) collect(node);
+    for (const auto& node : lost) collections.add(node);
   }
 
   // Removal needs to have been seen: never on the first sight of a node that nothing reports on (§5.4).
@@ -308,6 +324,7 @@ struct Master::Impl {
   std::unique_ptr<kube::Informer> own_nodes;  // where no other is shared
   kube::Informer& nodes;
   kube::WorkQueue queue;
+  kube::WorkQueue collections;  // nodes that are gone
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool leading = false;
   std::set<std::string> seen;            // nodes that had a pass

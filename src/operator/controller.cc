@@ -312,8 +312,13 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
     vanished.erase(std::string(kube::name_of(*old)));
     warned.erase(std::string(kube::name_of(*old)));
     health.forget(std::string(kube::name_of(*old)));
+    driver_controller.touch_node(std::string(kube::name_of(*old)));
     if (is_gpu(old) || !server.known()) pass();
     return;
+  }
+  if (old && driver_controller.selects_otherwise(*old, *now)) {
+    driver_controller.touch_node(std::string(kube::name_of(*now)));
+    drivers_pass();
   }
   if (old && same_relevant(*old, *now)) {
     if (same_health(*old, *now)) return;
@@ -383,7 +388,7 @@ void Controller::Impl::reconcile(const Finished& done) {
   }
   const auto live = cache.of(kube::kClusterPolicies).get(chosen);
   if (chosen != active) {
-    log::info("active ClusterPolicy", {{"name", chosen}});
+    log::info("active ClusterPolicy", {{"logger", "controllers.ClusterPolicy"}, {"name", chosen}});
     active = chosen;
     seen_generation = nodes_generation = -1;
   }
@@ -616,7 +621,7 @@ void Controller::Impl::patch_node(const Object& node, const NodeChange& change, 
                  if (result.error().forbidden()) nodes_refused(result.error());
                  return done(false);
                }
-               log::info("labelled", {{"node", name}});
+               log::info("labelled", {{"logger", "controllers.NodeLabeling"}, {"node", name}});
                if (!std::exchange(refused_nodes, {}).empty()) pass();
                done(true);
              })

@@ -36,8 +36,7 @@ struct DriverController::Pass {
   ServerFacts server;
   std::function<void(bool)> done;
   bool ok = true;
-  std::vector<DriverNode> nodes;
-  DriverOwnership ownership;
+  std::shared_ptr<const Nodes> nodes;
   std::vector<std::pair<Object, policy::NvidiaDriver>> todo;
   std::size_t at = 0;
   std::string now;            // the resource that is under way
@@ -83,7 +82,18 @@ std::map<std::string, bool> DriverController::auto_upgrades() const {
   return out;
 }
 
+bool DriverController::selects_otherwise(const Json& old, const Json& now) const {
+  if (!synced()) return false;
+  return std::ranges::any_of(live_drivers(), [&](const Object& live) {
+    const auto& driver = parsed(*live);
+    return driver && std::ranges::any_of(driver->spec.node_selector, [&](const auto& entry) {
+             return kube::label(old, entry.first) != kube::label(now, entry.first);
+           });
+  });
+}
+
 void DriverController::touch_node(const std::string& node) {
+  nodes_.reset();
   const auto owner = owners_.find(node);
   if (owner != owners_.end() && !owner->second.empty()) touched_.insert(owner->second);
 }
@@ -147,26 +157,34 @@ void DriverController::pass(const std::optional<policy::ClusterPolicySpec>& acti
     pass->todo.emplace_back(live, *driver);
     drivers.push_back(*driver);
   }
-  if (!all.empty()) pass->nodes = gpu_nodes();
-  pass->ownership = decide_ownership(drivers, pass->nodes);
+  // Only a node or a resource that changed makes another owner.
+  const bool news = all_touched_ || !nodes_;
+  if (news) {
+    Nodes now;
+    if (!all.empty()) now.all = gpu_nodes();
+    now.ownership = decide_ownership(drivers, now.all);
+    nodes_ = std::make_shared<const Nodes>(std::move(now));
+  }
+  pass->nodes = nodes_;
   std::vector<std::string> warnings;
   if (const auto runtime = detect_runtime(cache_, !server.openshift_version.empty(), warnings);
       std::exchange(runtime_, runtime) != runtime)
     all_touched_ = true;
-  touch_changed_hands(pass->ownership);
+  if (news) touch_changed_hands(pass->nodes->ownership);
   if (!all_touched_)
     std::erase_if(pass->todo, [this](const auto& entry) { return !touched_.contains(entry.second.name); });
   all_touched_ = false;
   touched_.clear();
   // Without these resources nobody's label is looked at: they may be another operator's.
-  if (enabled && !all.empty()) label_nodes(pass, pass->ownership);
+  if (news && enabled && !all.empty()) label_nodes(pass);
   next(pass);
 }
 
-void DriverController::label_nodes(const std::shared_ptr<Pass>& pass, const DriverOwnership& ownership) {
-  for (const auto& node : pass->nodes) {
-    const auto wanted = ownership.owner.find(node.name);
-    if (wanted == ownership.owner.end()) continue;
+void DriverController::label_nodes(const std::shared_ptr<Pass>& pass) {
+  const auto& owner = pass->nodes->ownership.owner;
+  for (const auto& node : pass->nodes->all) {
+    const auto wanted = owner.find(node.name);
+    if (wanted == owner.end()) continue;
     const Json* present = node.labels.if_contains(kDriverOwner);
     if (wanted->second == (present ? as_text(*present) : "")) continue;
     const Json value = wanted->second.empty() ? Json(nullptr) : Json(wanted->second);
@@ -178,6 +196,7 @@ void DriverController::label_nodes(const std::shared_ptr<Pass>& pass, const Driv
                  --pass->labelling;
                  if (!result && !result.error().not_found()) {
                    log::warn("node got no driver owner", {{"node", name}, {"error", result.error().message}});
+                   nodes_.reset();
                    pass->ok = false;
                  }
                  end_if_through(pass);
@@ -204,8 +223,8 @@ void DriverController::next(const std::shared_ptr<Pass>& pass) {
   }
   const auto& [live, driver] = pass->todo[pass->at++];
   pass->now = driver.name;
-  const auto refused = pass->ownership.refused.find(driver.name);
-  if (refused == pass->ownership.refused.end()) return reconcile(pass, live, driver);
+  const auto refused = pass->nodes->ownership.refused.find(driver.name);
+  if (refused == pass->nodes->ownership.refused.end()) return reconcile(pass, live, driver);
   write_status(live, {"notReady", false, refused->second.reason, refused->second.message, 0}, driver.notes);
   next(pass);
 }
@@ -238,9 +257,9 @@ void DriverController::keep_shared_script(State& state) const {
 void DriverController::reconcile(const std::shared_ptr<Pass>& pass, const Object& live,
                                  const policy::NvidiaDriver& driver) {
   std::vector<DriverNode> owned;
-  for (const auto& node : pass->nodes) {
-    const auto owner = pass->ownership.owner.find(node.name);
-    if (owner != pass->ownership.owner.end() && owner->second == driver.name) owned.push_back(node);
+  for (const auto& node : pass->nodes->all) {
+    const auto owner = pass->nodes->ownership.owner.find(node.name);
+    if (owner != pass->nodes->ownership.owner.end() && owner->second == driver.name) owned.push_back(node);
   }
   const ClusterFacts facts = facts_for(*pass, driver.spec);
   std::vector<std::string> warnings;

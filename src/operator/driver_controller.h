@@ -31,6 +31,8 @@ class DriverController {
   void touch(const std::string& driver) { touched_.insert(driver); }
   void touch_node(const std::string& node);
   void touch_all() { all_touched_ = true; }
+  // Whether some resource selects the node as it is and did not as it was, or the other way round.
+  bool selects_otherwise(const Json& old, const Json& now) const;
   // One pass: owner labels, then objects and status of the resources that were touched, or whose nodes
   // changed hands, one after the other. `active`: the active ClusterPolicy's spec; without one the resources
   // stand on their own. `done(false)`: something must be tried again, and stays touched.
@@ -44,12 +46,17 @@ class DriverController {
  private:
   using Object = std::shared_ptr<const Json>;
   struct Pass;
+  // The nodes with GPUs, and whose they are.
+  struct Nodes {
+    std::vector<DriverNode> all;
+    DriverOwnership ownership;
+  };
 
   std::vector<Object> live_drivers() const;
   const Result<policy::NvidiaDriver>& parsed(const Json& live) const;
   void touch_changed_hands(const DriverOwnership& ownership);
   std::vector<DriverNode> gpu_nodes() const;
-  void label_nodes(const std::shared_ptr<Pass>& pass, const DriverOwnership& ownership);
+  void label_nodes(const std::shared_ptr<Pass>& pass);
   void next(const std::shared_ptr<Pass>& pass);
   void end_if_through(const std::shared_ptr<Pass>& pass);
   void failed(Pass& pass);
@@ -75,6 +82,7 @@ class DriverController {
   mutable std::map<std::string, Read> read_;
   std::set<std::string> touched_;
   bool all_touched_ = true;                     // nothing is known yet
+  std::shared_ptr<const Nodes> nodes_;          // of the last pass; null: a node has changed since
   std::map<std::string, std::string> owners_;   // node to its owner, as of the last pass
   std::map<std::string, std::string> refused_;  // resource to why, as of the last pass
   std::string runtime_;                         // of the last pass

@@ -101,8 +101,9 @@ class OperatorLoad {
   ProcessFigures figures() const { return figures_of(child_->pid()); }
   // Of the operator so far.
   const Requests& requests() const { return requests_; }
-  // Nodes that have every label of the operator's; and nodes with a GPU to offer.
+  // Nodes that have every label of the operator's; and those whose condition says that they are ready.
   std::size_t labelled() const { return labelled_.size(); }
+  std::size_t told_ready() const { return told_ready_.size(); }
   std::string policy_state() const {
     const auto policy = policies_.get("cluster-policy");
     return policy ? str(get_string(*policy, {"status", "state"})) : "";
@@ -123,12 +124,12 @@ class OperatorLoad {
         admin_(loop_, lazy(), {.user_agent = "admin", .max_writes = 64}),
         manager_(loop_, lazy(),
                  {.user_agent = "kube-controller-manager", .field_manager = "kube-controller-manager"}),
-        nodes_(admin_, kube::kNodes, {}),
-        policies_(admin_, kube::kClusterPolicies, keep_status()) {}
+        nodes_(admin_, kube::kNodes, keep({"status.conditions.type", "status.conditions.status"})),
+        policies_(admin_, kube::kClusterPolicies, keep({"status"})) {}
 
-  static kube::InformerOptions keep_status() {
+  static kube::InformerOptions keep(std::vector<std::string> fields) {
     kube::InformerOptions out;
-    out.keep = {"status"};
+    out.keep = std::move(fields);
     return out;
   }
   std::shared_ptr<kube::Transport> lazy() {
@@ -202,10 +203,15 @@ class OperatorLoad {
       light.push_back(
           {node, TRY(make_hardware(node, 1, options.profiles, profiles)), static_cast<int>(light.size())});
     fleet_ = std::make_unique<LightNodes>(loop_, lazy(), std::move(light), options.assets);
-    nodes_.on_change([this](const auto&, const auto& now) {
+    nodes_.on_change([this](const auto& old, const auto& now) {
       if (now && kube::label(*now, "nvidia.com/gpu.deploy.device-plugin") == "true" &&
           kube::label(*now, "nvidia.com/gpu.present") == "true")
         labelled_.insert(std::string(kube::name_of(*now)));
+      const Json* ready = now ? kube::condition(*now, "GPUReady") : nullptr;
+      if (ready && get_string(*ready, {"status"}) == "True")
+        told_ready_.insert(std::string(kube::name_of(*now)));
+      else
+        told_ready_.erase(std::string(kube::name_of(now ? *now : *old)));
     });
     nodes_.start();
     policies_.start();
@@ -231,7 +237,7 @@ class OperatorLoad {
   std::chrono::steady_clock::time_point started_;
   Requests requests_;
   std::uint64_t features_ = 0;
-  std::set<std::string> labelled_;
+  std::set<std::string> labelled_, told_ready_;
   Duration last_request_{0};
 };
 

@@ -424,6 +424,121 @@ TEST(operator_control, restart_writes_nothing_when_all_is_as_it_should_be) {
   EXPECT_EQ(cluster.writes - before, 0);
 }
 
+TEST(operator_control, passes_are_counted_as_upstream_counts_them) {
+  Cluster cluster;
+  const auto count = [&](const std::string& name) {
+    const std::string text = cluster.metrics.text(), key = "\ngpu_operator_" + name + " ";
+    const auto at = text.find(key);
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? -9.0 : std::strtod(text.c_str() + at + key.size(), nullptr);
+  };
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  EXPECT_EQ(count("reconciliation_status"), -1) << "no policy";
+  cluster.policy("p");
+  cluster.settle();
+  // Not ready counts as failed, but is no error.
+  EXPECT_EQ(count("reconciliation_status"), 0);
+  EXPECT_EQ(count("reconciliation_failed_total"), count("reconciliation_total"));
+  EXPECT_GE(count("reconciliation_failed_total"), 1);
+  EXPECT_EQ(count("reconciliation_errors_total"), 0);
+  EXPECT_EQ(count("reconciliation_last_success_ts_seconds"), 0);
+  cluster.all_available();
+  const double failed = count("reconciliation_failed_total");
+  EXPECT_EQ(count("reconciliation_status"), 1);
+  EXPECT_GT(count("reconciliation_total"), failed);
+  EXPECT_GT(count("reconciliation_last_success_ts_seconds"), 1.7e9);
+  EXPECT_EQ(count("gpu_nodes_total"), 1);
+  EXPECT_EQ(count("reconciliation_has_nfd_labels"), 1);
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"gfd":{"repository":"x"}}})");
+  cluster.settle();
+  EXPECT_GE(count("reconciliation_errors_total"), 1);
+  EXPECT_GT(count("reconciliation_failed_total"), failed);
+  EXPECT_EQ(count("reconciliation_status"), 0);
+}
+
+TEST(operator_control, ready_and_error_are_opposites_and_say_why) {
+  Cluster cluster;
+  const auto words = [&](const char* type, const char* field) {
+    return str(get_string(cluster.condition("p", type), {field}));
+  };
+  const auto good = [&] {
+    EXPECT_EQ(words("Ready", "status") + words("Error", "status"), "TrueFalse");
+    EXPECT_EQ(words("Error", "reason"), "Ready");
+    EXPECT_EQ(words("Error", "message"), "");
+  };
+  cluster.policy("p");
+  cluster.settle();
+  good();
+  EXPECT_NE(words("Ready", "message").find("no operand is deployed"), std::string::npos);
+  cluster.node("cpu", R"("feature.node.kubernetes.io/kernel-version.full":"6.8.0")");
+  cluster.settle();
+  good();
+  EXPECT_NE(words("Ready", "message").find("No node with an NVIDIA GPU"), std::string::npos);
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  EXPECT_EQ(words("Ready", "status") + words("Error", "status"), "FalseTrue");
+  EXPECT_EQ(words("Ready", "reason"), "Error");
+  EXPECT_EQ(words("Ready", "message"), "");
+  EXPECT_EQ(words("Error", "reason"), "OperandNotReady");
+  cluster.all_available();
+  good();
+  EXPECT_EQ(get_string(cluster.get(kube::kClusterPolicies, "", "p"), {"status", "namespace"}), kNs);
+}
+
+// A state's DaemonSet that waits is not hidden by an object of the state that is not wanted.
+TEST(operator_control, what_is_switched_off_hides_nothing_that_waits) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"dcgmExporter":{"serviceMonitor":{"enabled":false},"enablePodLabels":false}})");
+  cluster.settle();
+  cluster.all_available();
+  ASSERT_EQ(cluster.state("p"), "ready");
+  cluster.merge(kube::kDaemonSets, kNs, "nvidia-dcgm-exporter",
+                R"({"status":{"numberUnavailable":1,"numberAvailable":0}})", "status");
+  cluster.loop->run_for(10s);
+  EXPECT_NE(get_string(cluster.condition("p", "Error"), {"message"})
+                .find("states not ready: [state-dcgm-exporter]"),
+            std::string_view::npos)
+      << to_text(cluster.condition("p", "Error"));
+}
+
+TEST(operator_control, a_service_keeps_its_address_when_it_is_replaced) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  const auto service = [&] { return cluster.get(kube::kServices, kNs, "nvidia-dcgm-exporter"); };
+  const std::string address(get_string(service(), {"spec", "clusterIP"}));
+  ASSERT_NE(address, "");
+  cluster.merge(kube::kClusterPolicies, "", "p",
+                R"({"spec":{"dcgmExporter":{"service":{"type":"NodePort"}}}})");
+  cluster.settle();
+  EXPECT_EQ(get_string(service(), {"spec", "type"}), "NodePort");
+  EXPECT_EQ(get_string(service(), {"spec", "clusterIP"}), address);
+}
+
+// New keys of what a policy names are seen when they come, not at the next unrelated event.
+TEST(operator_control, config_maps_and_secrets_that_a_policy_names_are_watched) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", R"({"driver":{"enabled":true,"repository":"r","image":"driver","version":"580.105.08",
+                          "secretEnv":"s","repoConfig":{"configMapName":"repo"}}})");
+  cluster.settle();
+  const auto error = [&] { return str(get_string(cluster.condition("p", "Error"), {"message"})); };
+  const auto driver = [&] { return to_text(cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset")); };
+  EXPECT_NE(error().find("Secret 's' does not exist"), std::string::npos) << error();
+  cluster.create(kube::kSecrets, kNs, R"({"metadata":{"name":"s"}})");
+  cluster.settle();
+  EXPECT_NE(error().find("ConfigMap 'repo' does not exist"), std::string::npos) << error();
+  cluster.create(kube::kConfigMaps, kNs, R"({"metadata":{"name":"repo"},"data":{"a.list":""}})");
+  cluster.settle();
+  EXPECT_NE(driver().find("/etc/apt/sources.list.d/a.list"), std::string::npos) << error();
+  cluster.merge(kube::kConfigMaps, kNs, "repo", R"({"data":{"b.list":""}})");
+  cluster.settle();
+  EXPECT_NE(driver().find("/etc/apt/sources.list.d/b.list"), std::string::npos);
+}
+
 TEST(operator_control, psa_labels_the_namespace_once) {
   Cluster cluster;
   cluster.policy("p");

@@ -200,6 +200,60 @@ TEST(operator_drivers_control, an_edit_of_a_drivers_daemonset_is_put_back_and_to
   EXPECT_EQ(advice(), "");
 }
 
+// A selector's key is the user's own, on nodes as on resources.
+TEST(operator_drivers_control, a_node_that_is_selected_otherwise_changes_hands_at_once) {
+  Drivers cluster;
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  cluster.driver("a", R"({"nodeSelector":{"pool":"x"}})");
+  cluster.driver("rest", R"({"default":true})");
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "rest");
+  cluster.label("n1", R"("pool":"x")");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "a");
+  cluster.label("n1", R"("pool":"y")");
+  cluster.settle();
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "rest");
+  cluster.loop->run_for(10s);
+  const int writes = cluster.writes;
+  cluster.label("n1", R"("other":"y")");
+  cluster.loop->run_for(1min);
+  EXPECT_EQ(cluster.writes, writes + 1) << "the label's own write";
+}
+
+// One that is on its way out owns nothing and is in nobody's way.
+TEST(operator_drivers_control, a_resource_that_is_being_deleted_conflicts_with_nobody) {
+  Drivers cluster;
+  cluster.node("n1", std::string(kGpu) + R"(,"pool":"x")");
+  cluster.settle();
+  cluster.driver("a", R"({"nodeSelector":{"pool":"x"}})");
+  cluster.merge(kube::kNvidiaDrivers, "", "a", R"({"metadata":{"finalizers":["example.com/wait"]}})");
+  cluster.driver("b", R"({"nodeSelector":{"pool":"x"}})");
+  EXPECT_EQ(cluster.error_of("b", "reason"), "ConflictingNodeSelector");
+  cluster.remove(kube::kNvidiaDrivers, "", "a");
+  cluster.settle();
+  ASSERT_FALSE(cluster.get(kube::kNvidiaDrivers, "", "a").is_null()) << "its finalizer holds it";
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "b");
+  EXPECT_EQ(cluster.error_of("b", "reason"), "DriverNotReady");
+}
+
+TEST(operator_drivers_control, a_second_default_stops_both_until_it_is_gone) {
+  Drivers cluster;
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  cluster.driver("one", R"({"default":true})");
+  cluster.driver("two", R"({"default":true})");
+  for (const char* name : {"one", "two"}) {
+    EXPECT_EQ(cluster.error_of(name, "reason"), "ReconcileFailed") << name;
+    EXPECT_NE(cluster.error_of(name).find("one, two"), std::string::npos) << cluster.error_of(name);
+  }
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "one") << "fail closed";
+  cluster.remove(kube::kNvidiaDrivers, "", "one");
+  cluster.settle();
+  EXPECT_EQ(cluster.error_of("two", "reason"), "DriverNotReady");
+  EXPECT_EQ(cluster.labels("n1")[kOwner], "two");
+}
+
 TEST(operator_drivers_control, feature_labels_that_blink_take_no_driver_away) {
   Drivers cluster;
   cluster.node("n1", kGpu);

@@ -17,49 +17,38 @@ constexpr const char* kRhcosGpu =
 constexpr const char* kDriver =
     R"({"driver":{"enabled":true,"repository":"r","image":"driver","version":"580.105.08"}})";
 
-void define(Cluster& cluster, const kube::Resource& type) {
-  const std::string plural(type.plural), group(type.group), version(type.version), kind(type.kind);
-  const Json crd = *parse_json(R"({"metadata":{"name":")" + plural + "." + group + R"("},"spec":{"group":")" +
-                               group + R"(","scope":")" + (type.namespaced ? "Namespaced" : "Cluster") +
-                               R"(","names":{"plural":")" + plural + R"(","singular":")" + to_lower(kind) +
-                               R"(","kind":")" + kind + R"("},"versions":[{"name":")" + version +
-                               R"(","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",
-        "x-kubernetes-preserve-unknown-fields":true}}}]}})");
-  Cluster::must(kube::await(*cluster.loop, [&](auto done) {
-    return cluster.client->create(kube::kCustomResourceDefinitions, "", crd, {}, std::move(done));
-  }));
-  cluster.loop->run_for(50ms);
-}
-
-void create(Cluster& cluster, const kube::Resource& type, const std::string& ns, const std::string& object) {
-  Json body = *parse_json(object);
-  set(body, {"apiVersion"}, type.api_version());
-  set(body, {"kind"}, type.kind);
-  Cluster::must(kube::await(
-      *cluster.loop, [&](auto done) { return cluster.client->create(type, ns, body, {}, std::move(done)); }));
-}
-
 constexpr kube::Resource kClusterVersions{"config.openshift.io", "v1", "clusterversions", "ClusterVersion",
                                           false};
 
-// A cluster of OpenShift 4.19; `stream`: with the image stream of the driver toolkit.
-void make_openshift(Cluster& cluster, bool stream = true) {
-  for (const auto* type : {&kClusterVersions, &kProxies, &kImageStreams, &kSecurityContextConstraints,
-                           &kPrometheusRules, &kube::kServiceMonitors})
-    define(cluster, *type);
-  create(cluster, kClusterVersions, "",
-         R"({"metadata":{"name":"version"},"status":{"history":[{"state":"Partial","version":"4.20.1"},
+// A cluster of OpenShift 4.19, with the image stream of the driver toolkit; the operator starts when it is
+// told.
+struct Openshift : Cluster {
+  Openshift() : Cluster(false) {
+    for (const auto* type : {&kClusterVersions, &kProxies, &kImageStreams, &kSecurityContextConstraints,
+                             &kPrometheusRules, &kube::kServiceMonitors})
+      define(*type);
+    create(kClusterVersions, "",
+           R"({"metadata":{"name":"version"},"status":{"history":[{"state":"Partial","version":"4.20.1"},
              {"state":"Completed","version":"4.19.7"}]}})");
-  create(cluster, kProxies, "",
-         R"({"metadata":{"name":"cluster"},"spec":{"httpsProxy":"https://p:3128","noProxy":"10.0.0.0/8",
+    create(kProxies, "",
+           R"({"metadata":{"name":"cluster"},"spec":{"httpsProxy":"https://p:3128","noProxy":"10.0.0.0/8",
              "trustedCA":{"name":"user-ca-bundle"}}})");
-  create(cluster, kube::kNamespaces, "", R"({"metadata":{"name":"openshift"}})");
-  if (stream)
-    create(
-        cluster, kImageStreams, "openshift",
-        R"({"metadata":{"name":"driver-toolkit"},"spec":{"tags":[{"name":"latest","from":{"name":"quay.io/x"}},
-               {"name":"419.96","from":{"name":"quay.io/dtk@sha256:12"}}]}})");
-}
+    create(kube::kNamespaces, "", R"({"metadata":{"name":"openshift"}})");
+    stream(R"([{"name":"latest","from":{"name":"quay.io/x"}},
+               {"name":"419.96","from":{"name":"quay.io/dtk@sha256:12"}}])");
+  }
+  void stream(const std::string& tags) {
+    create(kImageStreams, "openshift",
+           R"({"metadata":{"name":"driver-toolkit"},"spec":{"tags":)" + tags + "}}");
+  }
+  // A node and a policy, and the operator to bring them together.
+  void run(const std::string& spec) {
+    node("n1", kRhcosGpu);
+    policy("p", spec);
+    start_operator();
+    settle();
+  }
+};
 
 std::string metric(const Cluster& cluster, const std::string& name) {
   const std::string text = cluster.metrics.text(),
@@ -78,12 +67,8 @@ const Json& container(const Json& daemonset, std::string_view name) {
 
 TEST(operator_openshift,
      drivers_are_built_in_the_toolkit_behind_the_proxy_and_every_operand_has_its_constraints) {
-  Cluster cluster(false);
-  make_openshift(cluster);
-  cluster.node("n1", kRhcosGpu);
-  cluster.policy("p", kDriver);
-  cluster.start_operator();
-  cluster.settle();
+  Openshift cluster;
+  cluster.run(kDriver);
   const Json driver = cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset-419.96");
   ASSERT_FALSE(driver.is_null()) << to_text(cluster.condition("p", "Error"));
   EXPECT_TRUE(cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset").is_null());
@@ -123,19 +108,14 @@ TEST(operator_openshift,
 }
 
 TEST(operator_openshift, what_the_toolkit_lacks_is_a_metric_and_drivers_build_without_it) {
-  Cluster cluster(false);
-  make_openshift(cluster, false);
-  cluster.node("n1", kRhcosGpu);
-  cluster.policy("p", kDriver);
-  cluster.start_operator();
-  cluster.settle();
+  Openshift cluster;
+  cluster.remove(kImageStreams, "openshift", "driver-toolkit");
+  cluster.run(kDriver);
   EXPECT_EQ(metric(cluster, "enabled"), "-1");
   EXPECT_EQ(metric(cluster, "imagestream_missing"), "1");
   EXPECT_FALSE(cluster.get(kube::kDaemonSets, kNs, "nvidia-driver-daemonset").is_null());
   // The stream comes, with a tag too few and one without a name.
-  create(
-      cluster, kImageStreams, "openshift",
-      R"({"metadata":{"name":"driver-toolkit"},"spec":{"tags":[{"name":""},{"name":"418.1","from":{"name":"x"}}]}})");
+  cluster.stream(R"([{"name":""},{"name":"418.1","from":{"name":"x"}}])");
   cluster.settle();
   EXPECT_EQ(metric(cluster, "enabled"), "1");
   EXPECT_EQ(metric(cluster, "imagestream_broken"), "1");
@@ -156,13 +136,10 @@ TEST(operator_openshift, what_the_toolkit_lacks_is_a_metric_and_drivers_build_wi
 }
 
 TEST(operator_openshift, nvidiadrivers_use_the_toolkit_too) {
-  Cluster cluster(false);
-  make_openshift(cluster);
-  cluster.node("n1", kRhcosGpu);
-  cluster.policy("p", R"({"driver":{"enabled":true,"useNvidiaDriverCRD":true}})");
-  cluster.start_operator();
-  create(
-      cluster, kube::kNvidiaDrivers, "",
+  Openshift cluster;
+  cluster.run(R"({"driver":{"enabled":true,"useNvidiaDriverCRD":true}})");
+  cluster.create(
+      kube::kNvidiaDrivers, "",
       R"({"metadata":{"name":"d"},"spec":{"default":true,"driverType":"gpu","repository":"r","image":"driver",
              "version":"580.105.08"}})");
   cluster.settle();
@@ -174,16 +151,31 @@ TEST(operator_openshift, nvidiadrivers_use_the_toolkit_too) {
             "quay.io/dtk@sha256:12");
   EXPECT_EQ(kube::label(driver, "openshift.driver-toolkit.rhcos"), "419.96");
   EXPECT_FALSE(cluster.get(kSecurityContextConstraints, "", "nvidia-gpu-driver-d-rhcos4.19").is_null());
-  EXPECT_FALSE(cluster.get(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca").is_null());
+  EXPECT_EQ(kube::label(cluster.get(kube::kConfigMaps, kNs, "gpu-operator-trusted-ca"),
+                        "nvidia.com/gpu-operator.state"),
+            "state-driver");
+}
+
+TEST(operator_openshift, a_version_that_nobody_completed_is_an_error) {
+  Openshift cluster;
+  cluster.merge(kClusterVersions, "", "version",
+                R"({"status":{"history":[{"state":"Partial","version":"4.20.1"}]}})");
+  cluster.run(kDriver);
+  EXPECT_NE(
+      get_string(cluster.condition("p", "Error"), {"message"}).find("no completed update in its history"),
+      std::string_view::npos)
+      << to_text(cluster.condition("p", "Error"));
+  EXPECT_TRUE(cluster.names(kube::kDaemonSets, kNs).empty());
+  cluster.merge(kClusterVersions, "", "version",
+                R"({"status":{"history":[{"state":"Completed","version":"4.20.1"}]}})");
+  cluster.loop->run_for(10s);
+  EXPECT_FALSE(cluster.names(kube::kDaemonSets, kNs).empty()) << "it is asked for again";
 }
 
 TEST(operator_openshift, a_namespace_of_openshift_s_own_name_is_watched_by_its_monitoring) {
   // psa_labels_the_namespace_once has the rule; here, that the policy's first pass carries it out.
-  Cluster cluster(false);
-  make_openshift(cluster);
-  cluster.policy("p");
-  cluster.start_operator();
-  cluster.settle();
+  Openshift cluster;
+  cluster.run("");
   EXPECT_EQ(kube::label(cluster.get(kube::kNamespaces, "", kNs), "openshift.io/cluster-monitoring"), "")
       << "another name is another's business";
 }
@@ -195,7 +187,7 @@ TEST(operator_control, kinds_that_come_while_the_operator_runs_are_used_and_cost
   cluster.settle();
   cluster.all_available();
   ASSERT_EQ(cluster.state("p"), "ready");
-  define(cluster, kube::kServiceMonitors);
+  cluster.define(kube::kServiceMonitors);
   cluster.settle();
   EXPECT_EQ(cluster.names(kube::kServiceMonitors, kNs),
             (std::vector<std::string>{"gpu-operator", "nvidia-dcgm-exporter"}));
@@ -243,7 +235,7 @@ TEST(operator_control, a_kind_that_the_server_lists_later_than_its_definition_is
     return HttpResponse::json(200,
                               R"({"kind":"APIGroupList","groups":[{"name":"nvidia.com"},{"name":"apps"}]})");
   };
-  define(cluster, kube::kServiceMonitors);
+  cluster.define(kube::kServiceMonitors);
   cluster.loop->run_for(10s);
   EXPECT_EQ(cluster.names(kube::kServiceMonitors, kNs),
             (std::vector<std::string>{"gpu-operator", "nvidia-dcgm-exporter"}));
@@ -253,7 +245,7 @@ TEST(operator_control, a_kind_that_the_server_lists_later_than_its_definition_is
   cluster.remove(kube::kCustomResourceDefinitions, "", "servicemonitors.monitoring.coreos.com");
   cluster.settle();
   asked = 0;
-  define(cluster, kube::kServiceMonitors);
+  cluster.define(kube::kServiceMonitors);
   cluster.loop->run_for(10min);
   EXPECT_EQ(asked, 6);
 }

@@ -208,6 +208,42 @@ TEST(operator_refusals, what_does_not_go_together_is_a_condition_a_metric_and_an
   EXPECT_EQ(get_string(compatible, {"status"}), "True") << to_text(compatible);
 }
 
+TEST(operator_refusals, what_does_not_go_together_is_not_deployed_where_that_is_asked_for) {
+  Cluster cluster(false);
+  cluster.node("n1", std::string(kGpu) + R"(,"nvidia.com/gpu.product":"Tesla-V100-SXM2-16GB")");
+  cluster.policy("p",
+                 R"({"driver":{"enabled":true,"repository":"r","image":"driver","version":"595.91.07"}})");
+  cluster.more_env["COMPATIBILITY_ENFORCE"] = "true";
+  cluster.start_operator();
+  cluster.settle();
+  const std::string error = error_of(cluster);
+  EXPECT_TRUE(error.starts_with("ReconcileFailed: incompatible, and COMPATIBILITY_ENFORCE is true: "))
+      << error;
+  EXPECT_TRUE(contains(error, "driver-old-gpu")) << error;
+  EXPECT_TRUE(cluster.names(kube::kDaemonSets, kNs).empty());
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"driver":{"version":"580.105.08"}}})");
+  cluster.settle();
+  EXPECT_FALSE(cluster.names(kube::kDaemonSets, kNs).empty());
+}
+
+TEST(operator_refusals, a_server_without_a_proper_version_is_named) {
+  Cluster cluster(false);
+  std::string version = "latest";
+  cluster.refuse = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (request.path != "/version") return std::nullopt;
+    return HttpResponse::json(200, R"({"gitVersion":")" + version + R"("})");
+  };
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.start_operator();
+  cluster.settle();
+  EXPECT_TRUE(contains(error_of(cluster), "read the API server's version: 'latest': must be a version"))
+      << error_of(cluster);
+  version = "v1.33.1+k3s1";
+  cluster.loop->run_for(10s);
+  EXPECT_FALSE(contains(error_of(cluster), "ReconcileFailed")) << error_of(cluster);
+}
+
 TEST(operator_refusals, sentences_that_nobody_knows_get_no_cure) {
   EXPECT_EQ(cure_of_refusal("out of cheese"), "");
   EXPECT_EQ(cure_of_refusal("x is forbidden: User \"u\" has odd luck"), "");

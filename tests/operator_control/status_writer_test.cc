@@ -24,6 +24,8 @@ struct Writer : Cluster {
     };
     loop->run_until([this] { return cache.synced(); }, 1s);
   }
+  // It says that it is ready, and nothing is under way.
+  void be_good();
   // From now on the cache sees no change of the policy.
   void close_its_eyes() {
     blind = true;
@@ -51,11 +53,15 @@ const Outcome& good() {
   return kGood;
 }
 
+void Writer::be_good() {
+  wish(good());
+  settle();
+  ASSERT_EQ(said(), "Reconciled");
+}
+
 TEST(operator_status, a_wish_that_comes_while_another_is_written_is_written_after_it) {
   Writer w;
-  w.wish(good());
-  w.settle();
-  ASSERT_EQ(w.said(), "Reconciled");
+  w.be_good();
   w.wish(failed_outcome("first"));
   EXPECT_TRUE(w.loop->run_until([&] { return w.patches == 2; }, 1s));
   // The cache still says what is wished now.
@@ -68,8 +74,7 @@ TEST(operator_status, a_wish_that_comes_while_another_is_written_is_written_afte
 
 TEST(operator_status, what_the_cache_has_not_seen_yet_counts) {
   Writer w;
-  w.wish(good());
-  w.settle();
+  w.be_good();
   w.close_its_eyes();
   w.wish(failed_outcome("bad"));
   w.settle();
@@ -95,8 +100,7 @@ TEST(operator_status, a_write_that_failed_comes_again) {
 
 TEST(operator_status, a_write_whose_answer_was_lost_may_have_been_carried_out) {
   Writer w;
-  w.wish(good());
-  w.settle();
+  w.be_good();
   const Json before = w.get(kube::kClusterPolicies, "", "p");
   w.close_its_eyes();
   w.failures = 1;

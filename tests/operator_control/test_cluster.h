@@ -13,6 +13,7 @@
 
 #include "base/files.h"
 #include "base/loop.h"
+#include "base/text.h"
 #include "cluster/apiserver/api_server.h"
 #include "kube/client.h"
 #include "kube/object.h"
@@ -65,10 +66,33 @@ class Cluster {
           "GFD_IMAGE", "DCGM_EXPORTER_IMAGE", "MIG_MANAGER_IMAGE"}) {
       options.env[name] = "ours:1";
     }
+    for (const auto& [name, value] : more_env) options.env[name] = value;
     options.assets = *load_assets(fs::path(SOURCE_ROOT) / "assets");
     controller = std::make_unique<Controller>(*loop, own ? *own : *client, std::move(options), metrics);
     controller->start_watching();
     controller->lead();
+  }
+
+  // A kind that takes every field.
+  void define(const kube::Resource& type) {
+    const std::string plural(type.plural), group(type.group), version(type.version), kind(type.kind);
+    const Json crd =
+        *parse_json(R"({"metadata":{"name":")" + plural + "." + group + R"("},"spec":{"group":")" + group +
+                    R"(","scope":")" + (type.namespaced ? "Namespaced" : "Cluster") +
+                    R"(","names":{"plural":")" + plural + R"(","singular":")" + to_lower(kind) +
+                    R"(","kind":")" + kind + R"("},"versions":[{"name":")" + version +
+                    R"(","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",
+        "x-kubernetes-preserve-unknown-fields":true}}}]}})");
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(kube::kCustomResourceDefinitions, "", crd, {}, std::move(done));
+    }));
+    loop->run_for(50ms);
+  }
+  void create(const kube::Resource& type, const std::string& ns, const std::string& object) {
+    Json body = *parse_json(object);
+    set(body, {"apiVersion"}, type.api_version());
+    set(body, {"kind"}, type.kind);
+    must(kube::await(*loop, [&](auto done) { return client->create(type, ns, body, {}, std::move(done)); }));
   }
 
   void policy(const std::string& name, const std::string& spec = "") {
@@ -196,6 +220,7 @@ class Cluster {
                                  {"message", message}, {"reason", reason},   {"code", code}};
     return HttpResponse::text(code, to_text(body), "application/json");
   }
+  std::map<std::string, std::string> more_env;  // of the operator, when it starts
   int requests = 0;
   int writes = 0;
   std::shared_ptr<kube::Transport> transport;
