@@ -11,9 +11,9 @@ Result<std::string> resolve_image(const policy::ImageSpec& spec, std::string_vie
     if (!spec.image.empty()) return spec.image;
     auto found = env.find(std::string(variable));
     if (found == env.end() || found->second.empty())
-      return fail(Code::kInvalid, doing +
-                                      ": the policy names none, and the operator's environment variable " +
-                                      std::string(variable) + " is not set");
+      return fail(Code::kInvalid,
+                  doing + ": the policy names none, and the operator's environment variable " +
+                      std::string(variable) + " is not set; name its repository, image and version");
     return found->second;
   }
   if (spec.repository.empty() || spec.image.empty() || spec.version.empty()) {

@@ -148,6 +148,47 @@ TEST(chart, the_operator_s_image_is_that_of_operands_and_of_feature_discovery) {
   EXPECT_EQ(get_string(workers[0], {"image"}), "mirror.local/gpu/gpu-operator:v0.1.0");
 }
 
+// Policies that name no images, as those do that were written for an operator from a catalog: whatever
+// variable the operator asks for, chart and plain manifests set. (NVIDIA publishes no vGPU manager.)
+TEST(chart, the_operator_is_told_an_image_for_every_operand) {
+  std::set<std::string> asked;
+  const fs::path sources = fs::path(SOURCE_ROOT) / "src/operator";
+  const auto files = list_dir(sources);
+  ASSERT_TRUE(files);
+  for (const auto& file : *files) {
+    if (!file.ends_with(".cc")) continue;
+    const std::string text = *read_file(sources / file);
+    for (std::size_t at = text.find("_IMAGE\""); at != std::string::npos;
+         at = text.find("_IMAGE\"", at + 1)) {
+      const std::size_t quote = text.rfind('"', at);
+      const std::string name = text.substr(quote + 1, at + 6 - quote - 1);
+      if (std::ranges::all_of(name, [](char c) { return c == '_' || (c >= 'A' && c <= 'Z'); }))
+        asked.insert(name);
+    }
+  }
+  ASSERT_TRUE(asked.contains("DRIVER_IMAGE"));
+  asked.erase("VGPU_MANAGER_IMAGE");
+  const fs::path plain = fs::path(SOURCE_ROOT) / "deploy/manifests/30-operator.yaml";
+  const auto manifests = parse_yaml(*read_file(plain), plain.string());
+  ASSERT_TRUE(manifests);
+  auto told = [](const Json& deployment) {
+    std::map<std::string, std::string> out;
+    const auto& containers = get_array(deployment, {"spec", "template", "spec", "containers"});
+    EXPECT_FALSE(containers.empty()) << to_text(deployment);
+    for (const auto& variable : get_array(containers.at(0), {"env"})) {
+      if (get_string(variable, {"name"}).ends_with("_IMAGE"))
+        out[str(get_string(variable, {"name"}))] = str(get_string(variable, {"value"}));
+    }
+    return out;
+  };
+  const auto chart = told(only(rendered("{}"), "Deployment", "gpu-operator"));
+  EXPECT_EQ(chart, told(manifests->back().value));
+  for (const auto& name : asked) EXPECT_TRUE(chart.contains(name)) << name;
+  const auto mirrored =
+      told(only(rendered("driver: {repository: m, version: '1'}"), "Deployment", "gpu-operator"));
+  EXPECT_EQ(mirrored.at("DRIVER_IMAGE"), "m/driver:1");
+}
+
 TEST(chart, notes_name_images_that_run_in_place_of_upstream_s) {
   const auto ran = helm({"install", "--dry-run=client"}, "operator: {repository: nvcr.io/nvidia}");
   ASSERT_EQ(ran.code, 0) << ran.out;

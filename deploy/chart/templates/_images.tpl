@@ -45,13 +45,21 @@ upstream's names stood for ours, "instead": the last part of the key that named 
 {{- end -}}
 {{- end }}
 
-{{/* REPOSITORY/IMAGE:VERSION of such a block, as the operator itself reads it from a policy. dict "key" "root". */}}
+{{/* REPOSITORY/IMAGE:VERSION of such a block. dict "key" "root". */}}
 {{- define "gpu-operator.image" -}}
-{{- $image := fromJson (include "gpu-operator.ownImage" .) -}}
-{{- if $image.repository -}}
-{{ printf "%s/%s%s%s" $image.repository $image.image (ternary "@" ":" (hasPrefix "sha256:" $image.version)) $image.version }}
-{{- else -}}
-{{ $image.image }}
+{{- include "gpu-operator.reference" (fromJson (include "gpu-operator.ownImage" .)) -}}
+{{- end }}
+
+{{/*
+The reference of a block with repository, image and version, or an image alone, as the operator itself reads it from a
+policy. Empty where a part is missing.
+*/}}
+{{- define "gpu-operator.reference" -}}
+{{- $version := toString (default "" .version) -}}
+{{- if and .repository .image $version -}}
+{{ printf "%s/%s%s%s" .repository .image (ternary "@" ":" (hasPrefix "sha256:" $version)) $version }}
+{{- else if and .image (not .repository) (not $version) (regexMatch "[/:@]" .image) -}}
+{{ .image }}
 {{- end -}}
 {{- end }}
 
