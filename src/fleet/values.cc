@@ -396,6 +396,10 @@ std::vector<ValuesFinding> check_policy_env(const Json& spec) {
   }
   if (get_string(spec, {"operator", "runtimeClass"}).empty())
     set(document.value, {"operator", "runtimeClass"}, "nvidia");
+  for (const auto& [taint, key] : {std::pair("startupTaint", "nvidia.com/gpu.not-ready"),
+                                   std::pair("dedicatedTaint", "nvidia.com/gpu")}) {
+    if (get_string(spec, {"fleet", taint, "key"}).empty()) set(document.value, {"fleet", taint, "key"}, key);
+  }
   return Check({&document, 1}, kRules).advice_only();
 }
 

@@ -27,12 +27,14 @@ std::shared_ptr<const Json> Applier::live(const ObjectRef& ref) const {
 }
 
 void Applier::seen(const Json& object, bool gone) {
+  if (gone) kept_.erase(ref_of(object));
   const auto found = written_.find(ref_of(object));
   if (found == written_.end()) return;
   if (gone || version_of(object) >= version_of(*found->second)) written_.erase(found);
 }
 
 struct Applier::Pass {
+  std::string policy_uid;
   std::function<void(Report)> done;
   Report report;
   int open = 0;                                     // requests of the present wave
@@ -42,6 +44,7 @@ struct Applier::Pass {
 
 void Applier::apply(const Plan& plan, std::string_view policy_uid, std::function<void(Report)> done) {
   auto pass = std::make_shared<Pass>();
+  pass->policy_uid = policy_uid;
   pass->done = std::move(done);
   pass->open = 1;  // held until everything of the wave was asked for
   for (const auto& state : plan.states) {
@@ -74,6 +77,7 @@ void Applier::wave(const std::shared_ptr<Pass>& pass) {
     }
     if (--pass->open > 0) return;
   }
+  pass->report.changed_by_others = told(pass->policy_uid);
   client_.loop().post([pass] { std::exchange(pass->done, nullptr)(std::move(pass->report)); });
 }
 
@@ -94,6 +98,42 @@ std::string source_of(const Json& object) {
   const Json* owner = kube::controller_of(object);
   if (!owner) return "the ClusterPolicy";
   return std::string(get_string(*owner, {"kind"})) + " '" + std::string(get_string(*owner, {"name"})) + "'";
+}
+
+bool same(const std::vector<Difference>& a, const std::vector<Difference>& b) {
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.same_as(y); });
+}
+
+// What was put back, and when; nullopt: nothing that can be read.
+struct PutBack {
+  Time when;
+  std::string what;
+};
+std::optional<PutBack> last_put_back(const Json& live) {
+  const auto text = kube::annotation(live, kPutBackAnnotation);
+  const auto space = text.find(' ');
+  if (space == std::string_view::npos) return std::nullopt;
+  const auto when = parse_time(text.substr(0, space));
+  if (!when) return std::nullopt;
+  return PutBack{*when, std::string(text.substr(space + 1))};
+}
+
+// What others have added to its labels and annotations, and to its pods', stays.
+void keep_additions(Json& object, const Json& live) {
+  const auto keep = [&](std::initializer_list<std::string_view> path) {
+    for (const auto& [key, value] : get_object(live, path)) {
+      if (key == kPutBackAnnotation || get_object(object, path).contains(key)) continue;
+      Json& into = ensure(object, path);
+      if (!into.is_object()) into = JsonObject();
+      into.get_object()[key] = value;
+    }
+  };
+  keep({"metadata", "labels"});
+  keep({"metadata", "annotations"});
+  if (get_string(object, {"kind"}) == "DaemonSet") {
+    keep({"spec", "template", "metadata", "labels"});
+    keep({"spec", "template", "metadata", "annotations"});
+  }
 }
 
 // What of `found` is not in `accepted`.
@@ -117,7 +157,9 @@ void Applier::write(const std::shared_ptr<Pass>& pass, const std::string& state,
   const bool daemon_set = ref.kind == "DaemonSet";
   const auto kept = kept_.find(ref);
   if (what == Write::kNothing && !daemon_set) {
-    if (kept == kept_.end() && ref.kind != "ServiceAccount")
+    if (kept != kept_.end())
+      kept->second.standing.clear();
+    else if (ref.kind != "ServiceAccount")
       kept_[ref] = {.wanted = form_of(object), .known = true};
     return;
   }
@@ -127,28 +169,37 @@ void Applier::write(const std::shared_ptr<Pass>& pass, const std::string& state,
     if (drifted(pass, ref, object, *there)) look_closer(pass, state, ref, object);
     return;
   }
-  send(pass, state, object, there.get(), {});
+  send(pass, state, object, object, there.get(), {});
 }
 
-// Whether the object is to be looked at: it differs by more than the server's own doing, and was not put back
-// a moment ago.
+// For how long no change of the object is put back, because one was a moment ago; nullopt: it may be. An
+// operator that has just started reads it from the object.
+std::optional<Duration> Applier::rest_of_gap(Kept& kept, const Json& there) const {
+  const Duration now = client_.loop().elapsed();
+  if (const auto last = last_put_back(there); !kept.put_back && last)
+    kept.put_back = now - std::max(Duration::zero(), Duration(client_.loop().now() - last->when));
+  if (!kept.put_back || now - *kept.put_back >= kPutBackGap) return std::nullopt;
+  return *kept.put_back + kPutBackGap - now;
+}
+
+// Whether the object is to be looked at: it differs by more than the server's own doing and by what is not
+// known yet.
 bool Applier::drifted(const std::shared_ptr<Pass>& pass, const ObjectRef& ref, const Json& object,
                       const Json& there) {
   Kept& kept = kept_[ref];
   if (const std::string form = form_of(object); kept.wanted != form) kept = {.wanted = form};
-  const bool differs =
-      kept.in_line != version_of(there) && !beyond(differences(there, object), kept.accepted).empty();
-  if (!differs) {
+  std::vector<Difference> found;
+  if (kept.in_line != version_of(there)) found = beyond(differences(there, object), kept.accepted);
+  if (found.empty()) {
     kept.known = true;
     kept.in_line = version_of(there);
+    kept.standing.clear();
+    return false;
   }
-  if (!kept.put_back) return differs;
-  const Duration left = *kept.put_back + kPutBackGap - client_.loop().elapsed();
-  if (left <= Duration::zero()) return differs;
-  pass->report.changed_by_others.push_back(
-      named(ref) + ": " + kept.changed + (differs ? "; it was changed again, and stays so until then" : ""));
-  if (!pass->report.again || *pass->report.again > left) pass->report.again = left;
-  return false;
+  const auto left = rest_of_gap(kept, there);
+  if (!left) return true;
+  if (!pass->report.again || *pass->report.again > *left) pass->report.again = left;
+  return !same(found, kept.standing);
 }
 
 // Asks the server for the whole object, which tells whose the difference is.
@@ -175,33 +226,73 @@ void Applier::look_closer(const std::shared_ptr<Pass>& pass, const std::string& 
       kept.known = true;
       found.clear();
     }
-    if (!found.empty())
-      put_back(pass, state, ref, object, *there, found, by.value_or(std::vector<std::string>()));
+    if (!found.empty()) {
+      const std::string who =
+          !by || by->empty() ? "another client" : "field manager '" + join(*by, "', '") + "'";
+      Change change{found, fields_text(found) + " was changed by " + who};
+      if (const auto left = rest_of_gap(kept, *there))
+        leave(pass, object, *there, std::move(change), *left);
+      else
+        put_back(pass, state, ref, object, *there, change);
+    }
     finished(pass);
   };
   client_.get(*cache_.type_of(ref.api_version, ref.kind), ref.namespace_name, ref.name, looked).detach();
 }
 
 void Applier::put_back(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
-                       const Json& object, const Json& there, const std::vector<Difference>& found,
-                       const std::vector<std::string>& by) {
-  const std::string who = by.empty() ? "another client" : "field manager '" + join(by, "', '") + "'";
-  const std::string what = fields_text(found) + " was changed by " + who;
-  send(pass, state, object, &there, [this, pass, ref, what, from = source_of(object)](const Json& answer) {
-    Kept& kept = kept_[ref];
-    kept.put_back = client_.loop().elapsed();
-    kept.changed = what + " and put back: change " + from + " instead (another change is put back after " +
-                   format_time(client_.loop().now() + kPutBackGap) + ")";
-    log::warn("somebody else's change was put back",
-              {{"kind", ref.kind}, {"name", ref.name}, {"what", what}});
-    events_.event(answer, "Warning", "ChangePutBack", kept.changed);
-    pass->report.changed_by_others.push_back(named(ref) + ": " + kept.changed);
-    if (!pass->report.again) pass->report.again = kPutBackGap;
-  });
+                       const Json& object, const Json& there, const Change& change) {
+  Json body = object;
+  keep_additions(body, there);
+  set(body, {"metadata", "annotations", kPutBackAnnotation},
+      format_time(client_.loop().now()) + " " + change.what);
+  send(pass, state, object, std::move(body), &there,
+       [this, ref, what = change.what, from = source_of(object)](const Json& answer) {
+         kept_[ref].put_back = client_.loop().elapsed();
+         log::warn("somebody else's change was put back",
+                   {{"kind", ref.kind}, {"name", ref.name}, {"what", what}});
+         events_.event(answer, "Warning", "ChangePutBack",
+                       what + " and put back: change " + from + " instead");
+       });
 }
 
-// Creates the object, or replaces the one that is there.
-void Applier::send(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object,
+// A change that stays for now, so that nobody fights: whoever made it is told so.
+void Applier::leave(const std::shared_ptr<Pass>& pass, const Json& object, const Json& there, Change change,
+                    Duration left) {
+  const ObjectRef ref = ref_of(object);
+  Kept& kept = kept_[ref];
+  kept.policy_uid = pass->policy_uid;
+  kept.standing = std::move(change.found);
+  kept.stands = change.what + " and stays so until " + format_time(client_.loop().now() + left) +
+                ", when it is put back: change " + source_of(object) + " instead";
+  log::warn("somebody else's change stays for now",
+            {{"kind", ref.kind}, {"name", ref.name}, {"what", change.what}});
+  events_.event(there, "Warning", "ChangeStaysForNow", kept.stands);
+}
+
+// What the objects of a policy say of others' changes.
+std::vector<std::string> Applier::told(std::string_view policy_uid) const {
+  std::map<ObjectRef, std::string> sentences;
+  for (const auto& [ref, kept] : kept_)
+    if (!kept.standing.empty() && kept.policy_uid == policy_uid)
+      sentences[ref] = named(ref) + ": " + kept.stands;
+  cache_.for_each_object([&](const std::shared_ptr<const Json>& cached) {
+    const Json* owner = kube::controller_of(*cached);
+    if (!owner || get_string(*owner, {"uid"}) != policy_uid) return;
+    const ObjectRef ref = ref_of(*cached);
+    const auto now = live(ref);
+    if (const auto last = now ? last_put_back(*now) : std::nullopt)
+      sentences.try_emplace(ref, named(ref) + ": " + last->what + " and put back at " +
+                                     format_time(last->when) + ": change " + source_of(*now) + " instead");
+  });
+  std::vector<std::string> out;
+  for (auto& [ref, sentence] : sentences) out.push_back(std::move(sentence));
+  return out;
+}
+
+// Creates the object, or replaces the one that is there. `body`: what is sent, which may hold more than is
+// wanted.
+void Applier::send(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object, Json body,
                    const Json* there, std::function<void(const Json& answer)> written) {
   const ObjectRef ref = ref_of(object);
   const kube::Resource* type = cache_.type_of(ref.api_version, ref.kind);
@@ -212,7 +303,6 @@ void Applier::send(const std::shared_ptr<Pass>& pass, const std::string& state, 
   ++pass->open;
   ++pass->report.writes;
   const bool create = there == nullptr;
-  Json body = object;
   const auto done = [this, pass, state, ref, create, object,
                      written = std::move(written)](kube::ApiResult<> result) {
     // The cache may lag behind our own write of a moment ago: then it is there already, and its event
@@ -231,8 +321,7 @@ void Applier::send(const std::shared_ptr<Pass>& pass, const std::string& state, 
               .known = true,
               .accepted = differences(*result, object),
               .in_line = version_of(*result),
-              .put_back = kept.put_back,
-              .changed = kept.changed};
+              .put_back = kept.put_back};
       if (written) written(*result);
       // The watch may have been quicker than the answer; then there is nothing to remember.
       const auto seen = cache_.live(ref);

@@ -2,8 +2,10 @@
 // writes nothing else (operator.md §3.2).
 //
 // What somebody else changes of an object, while what is wanted of it stays the same, is put back: at once,
-// and after that not before ten minutes are over, so that nobody fights over it. What the API server itself
-// makes of our objects (its own spelling of quantities, a mutating webhook) is no such change.
+// and after that not before ten minutes are over, so that nobody fights over it. What was put back is written
+// down in an annotation of the object, and told until the object is next written for another reason: another
+// operator tells the same, and who reads a policy's conditions next week still reads it. What the API server
+// itself makes of our objects (its own spelling of quantities, a mutating webhook) is no such change.
 #pragma once
 
 #include <functional>
@@ -25,6 +27,9 @@ enum class Write { kNothing, kCreate, kReplace };
 Write write_for(const Json& wanted, const Json* live);
 
 inline constexpr Duration kPutBackGap = 10min;
+// When somebody's change of the object was last put back, and what it was: "2026-01-01T00:00:00Z
+// spec.replicas was changed by field manager 'kubectl-edit'".
+inline constexpr std::string_view kPutBackAnnotation = "nvidia.com/gpu-operator.put-back";
 
 class Applier {
  public:
@@ -35,10 +40,9 @@ class Applier {
     std::map<std::string, std::string> errors;  // state name to its first error
     int writes = 0;
     bool raced = false;  // somebody was faster with an object: another pass is due
-    // One sentence for each object that somebody else changed less than ten minutes ago, and when the first
-    // of these sentences ends.
+    // One sentence for each of the policy's objects that somebody else changed.
     std::vector<std::string> changed_by_others;
-    std::optional<Duration> again;
+    std::optional<Duration> again;  // when the first change that stays for now is to be put back
   };
   // Carries out `plan`: first what DaemonSets stand on, all at once, then the DaemonSets. A state whose
   // object is refused keeps its error and the others go on. One pass at a time; `done` is called once.
@@ -55,19 +59,28 @@ class Applier {
     std::vector<Difference> accepted;  // what the server made of that form
     std::int64_t in_line = 0;          // the version that was last found to be as it should
     std::optional<Duration> put_back;  // when somebody's change was last undone, by the loop's clock
-    std::string changed;               // what it was, and whose
+    std::vector<Difference> standing;  // a change that stays until the ten minutes are over
+    std::string stands;                // what is said of it
+    std::string policy_uid;            // and where
+  };
+  struct Change {
+    std::vector<Difference> found;
+    std::string what;  // "spec.replicas was changed by field manager 'kubectl-edit'"
   };
   std::shared_ptr<const Json> live(const ObjectRef& ref) const;
   void write(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object);
-  void send(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object,
+  void send(const std::shared_ptr<Pass>& pass, const std::string& state, const Json& object, Json body,
             const Json* there, std::function<void(const Json& answer)> written);
   bool drifted(const std::shared_ptr<Pass>& pass, const ObjectRef& ref, const Json& object,
                const Json& there);
+  std::optional<Duration> rest_of_gap(Kept& kept, const Json& there) const;
   void look_closer(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
                    const Json& object);
   void put_back(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref,
-                const Json& object, const Json& there, const std::vector<Difference>& found,
-                const std::vector<std::string>& by);
+                const Json& object, const Json& there, const Change& change);
+  void leave(const std::shared_ptr<Pass>& pass, const Json& object, const Json& there, Change change,
+             Duration left);
+  std::vector<std::string> told(std::string_view policy_uid) const;
   void finished(const std::shared_ptr<Pass>& pass);
   void remove(const std::shared_ptr<Pass>& pass, const std::string& state, const ObjectRef& ref, bool orphan);
   void sweep(const std::shared_ptr<Pass>& pass, const State& state, std::string_view policy_uid);

@@ -75,7 +75,7 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   add(kube::kRoleBindings, ns_, {"roleRef", "subjects"});
   add(kube::kClusterRoles, "", {"rules"});
   add(kube::kClusterRoleBindings, "", {"roleRef", "subjects"});
-  add(kube::kRuntimeClasses, "", {"handler"});
+  add(kube::kRuntimeClasses, "", {"handler", "scheduling", "overhead"});
 }
 
 void ClusterCache::add(const kube::Resource& type, std::string ns, std::vector<std::string> keep,
@@ -147,6 +147,12 @@ std::shared_ptr<const Json> ClusterCache::live(const ObjectRef& ref) const {
   const auto found = watched_.find(map_key(ref.api_version, ref.kind));
   if (found == watched_.end()) return nullptr;
   return found->second.informer->get(kube::object_key(ref.namespace_name, ref.name));
+}
+
+void ClusterCache::for_each_object(
+    const std::function<void(const std::shared_ptr<const Json>&)>& visit) const {
+  for (const auto& [key, watched] : watched_)
+    if (watched.type.kind != "Node" && watched.type.kind != "Pod") watched.informer->for_each(visit);
 }
 
 std::vector<std::shared_ptr<const Json>> ClusterCache::pods_on(std::string_view node) const {

@@ -52,6 +52,8 @@ class ClusterCache {
   // The cached object; nullptr when absent or not watched.
   std::shared_ptr<const Json> live(const ObjectRef& ref) const;
   kube::Informer& of(const kube::Resource& type) const;
+  // Every cached object but nodes and pods.
+  void for_each_object(const std::function<void(const std::shared_ptr<const Json>&)>& visit) const;
   // The pods of the operator's namespace on a node.
   std::vector<std::shared_ptr<const Json>> pods_on(std::string_view node) const;
 

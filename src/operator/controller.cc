@@ -1,6 +1,8 @@
 #include "operator/controller.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -13,6 +15,7 @@
 #include "operator/driver_controller.h"
 #include "operator/facts.h"
 #include "operator/namespace_labels.h"
+#include "operator/node_choices.h"
 #include "operator/node_health.h"
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
@@ -103,6 +106,9 @@ struct Controller::Impl {
   void tell_unsynced();
   void label_namespace(std::int64_t generation);
   NodeChange labels_of(const Object& node);
+  Object config_map(const std::string& name) const;
+  bool made_for(const Label& label, const std::string& node);
+  std::vector<std::string> wrong_choices();
   void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
                   const Finished& done);
   void look_again(const std::string& node);
@@ -133,11 +139,13 @@ struct Controller::Impl {
   kube::WorkQueue drivers;
   std::optional<policy::ClusterPolicySpec> active_spec;  // once it could be read
   bool leading = false;
-  Duration policy_rest{0}, drivers_rest{0};   // no pass before (loop time)
-  std::string active;                         // name of the active policy
-  std::int64_t seen_generation = -1;          // of the active policy, when the server was last asked
-  std::int64_t nodes_generation = -1;         // of the active policy, when all nodes were last looked at
+  Duration policy_rest{0}, drivers_rest{0};  // no pass before (loop time)
+  std::string active;                        // name of the active policy
+  std::int64_t seen_generation = -1;         // of the active policy, when the server was last asked
+  std::int64_t nodes_generation = -1;        // of the active policy, when all nodes were last looked at
+  NodeChoices node_choices;
   std::optional<LabelRules> rules;            // of the active policy, once it could be read
+  std::set<std::string> held_nodes;           // whose turn came while a kind was not listed yet
   std::map<std::string, Duration> vanished;   // node to when its GPU label was first missed (loop time)
   std::map<std::string, std::string> warned;  // node to the last warning, so that each is said once
   std::vector<std::string> last_warnings;
@@ -203,7 +211,10 @@ bool same_health(const Json& a, const Json& b) {
 }  // namespace
 
 void Controller::Impl::pass() {
-  if (leading && cache.synced()) policies.add("policy");
+  if (leading && cache.synced()) {
+    policies.add("policy");
+    for (const std::string& node : std::exchange(held_nodes, {})) nodes.add(node);
+  }
   drivers_pass();
 }
 
@@ -245,7 +256,6 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
   if (type.kind == "Node") return node_changed(old, now);
   if (!old && !now) {
     driver_controller.touch_all();
-    nodes_generation = -1;  // nodes whose turn came before everything was known were not looked at
     return pass();
   }
   applier.seen(now ? *now : *old, !now);
@@ -324,6 +334,7 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
     if (same_health(*old, *now)) return;
     look_again(std::string(kube::name_of(*now)));
     if (fleet::not_allocatable(*old) != fleet::not_allocatable(*now) ||
+        get_array(*old, {"spec", "taints"}) != get_array(*now, {"spec", "taints"}) ||
         fleet::node_fault(*old).empty() != fleet::node_fault(*now).empty())
       pass();
     return;
@@ -398,7 +409,7 @@ void Controller::Impl::reconcile(const Finished& done) {
   if (!has(*live, {"status", "state"}))
     status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {});
   server.ask([this, live, generation, done](const Result<>& known) {
-    if (!known) return finish(live, failed_outcome(known.error().text()), {}, true, done);
+    if (!known) return finish(live, failed_outcome(known.error().text()), {.looked = false}, true, done);
     seen_generation = generation;
     // Kinds that are watched from now on: their first lists ask for the next pass.
     if (!cache.synced()) {
@@ -414,10 +425,10 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   // Tried again when either of the two changes.
   if (const std::string other = gpu_cluster(); !other.empty()) {
     rules.reset();
-    return finish(live, excluded_outcome(other), {}, false, done);
+    return finish(live, excluded_outcome(other), {.looked = false}, false, done);
   }
   auto parsed = policy::parse_cluster_policy(*live);
-  if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {}, false, done);
+  if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {.looked = false}, false, done);
   StatusNotes notes;
   for (const auto& note : parsed->notes) notes.fields.push_back(note.text);
   notes.dropped = server.dropped();
@@ -427,10 +438,14 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   const auto before = std::exchange(rules, label_rules(parsed->spec));
   if (parsed->spec.driver.use_nvidia_driver_crd && driver_controller.synced())
     rules->auto_upgrade_by_owner = driver_controller.auto_upgrades();
+  rules->choices =
+      node_choices.of(parsed->spec, [this](const std::string& name) { return config_map(name); });
   active_spec = parsed->spec;
   drivers_pass();
   label_namespace(get_int(*live, {"metadata", "generation"}));
   if (!namespace_fault.empty()) notes.advice.push_back(namespace_fault);
+  for (std::string& wrong : wrong_defaults(parsed->spec, rules->choices))
+    notes.advice.push_back(std::move(wrong));
   metrics.set_auto_upgrade(rules->auto_upgrade);
   if (std::exchange(nodes_generation, seen_generation) != seen_generation || before != rules) add_all_nodes();
   std::vector<std::string> warnings;
@@ -466,6 +481,8 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
     }
     last_warnings = warnings;
   }
+  // Of these the nodes' own events tell.
+  for (std::string& wrong : wrong_choices()) notes.advice.push_back(std::move(wrong));
   applier.apply(*plan, parsed->uid, [this, live, plan, notes, done](const Applier::Report& applied) {
     metrics.count_write(applied.writes);
     const auto states = report(*plan, applied);
@@ -500,6 +517,7 @@ std::vector<StateReport> Controller::Impl::report(const Plan& plan, const Applie
       if (readiness.ready) continue;
       entry.ready = false;
       entry.reason = readiness.reason;
+      entry.fault = readiness.fault;
       break;
     }
     // Two layouts of one driver do not stand on a node (operator.md §3.6).
@@ -567,7 +585,12 @@ void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, b
 
 void Controller::Impl::reconcile_node(const std::string& name, const Finished& done) {
   const auto node = cache.of(kube::kNodes).get(name);
-  if (!leading || !node || !cache.synced()) return done(true);
+  if (!leading || !node) return done(true);
+  // Its turn comes when every kind has been listed.
+  if (!cache.synced()) {
+    held_nodes.insert(name);
+    return done(true);
+  }
   if (!rules) {
     // A policy that cannot be read, or stands beside a GPUCluster, takes nothing away.
     if (!all_policies().empty()) return done(true);
@@ -585,6 +608,37 @@ void Controller::Impl::reconcile_node(const std::string& name, const Finished& d
   patch_node(node, change, taints, done);
 }
 
+Object Controller::Impl::config_map(const std::string& name) const {
+  return cache.of(kube::kConfigMaps).get(kube::object_key(options.ns, name));
+}
+
+// A MIG configuration that the node's own manager offers beside those of the default file.
+bool Controller::Impl::made_for(const Label& label, const std::string& node) {
+  return label.first == "nvidia.com/mig.config" && active_spec &&
+         active_spec->mig_manager.config.name.empty() &&
+         node_choices.made_for(node, [this](const std::string& name) { return config_map(name); })
+             .contains(label.second);
+}
+
+// What nodes' labels choose and is not there, with the first few of the nodes.
+std::vector<std::string> Controller::Impl::wrong_choices() {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> out;
+  for (const auto& [label, names] : cache.gpu_nodes().choices()) {
+    if (label.first == "nvidia.com/gpu.workload.config" && !rules->sandbox) continue;
+    const std::string wrong = wrong_choice(label, rules->choices);
+    if (wrong.empty()) continue;
+    std::vector<std::string> nodes(names.begin(), names.end());
+    std::erase_if(nodes, [&](const std::string& node) { return made_for(label, node); });
+    if (nodes.empty()) continue;
+    const std::size_t more = nodes.size() > kShown ? nodes.size() - kShown : 0;
+    nodes.resize(nodes.size() - more);
+    out.push_back("node " + join(nodes, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+                  ": " + wrong);
+  }
+  return out;
+}
+
 NodeChange Controller::Impl::labels_of(const Object& node) {
   const std::string name(kube::name_of(*node));
   const auto& labels = get_object(*node, {"metadata", "labels"});
@@ -597,11 +651,19 @@ NodeChange Controller::Impl::labels_of(const Object& node) {
   }
   NodeChange change = decide_node(labels, get_object(*node, {"metadata", "annotations"}), *rules, missing);
   if (change.wait) nodes.add_after(name, *change.wait);
+  for (const auto& [key, value] : labels) {
+    const Label label(key, as_text(value));
+    // Of the workload decide_node() has said it.
+    if (!change.gpu || label.first == "nvidia.com/gpu.workload.config") continue;
+    std::string wrong = wrong_choice(label, rules->choices);
+    if (!wrong.empty() && !made_for(label, name)) change.warnings.push_back(std::move(wrong));
+  }
   const std::string warning = join(change.warnings, "; ");
-  if (!warning.empty() && warned[name] != warning) {
+  if (warning.empty()) {
+    warned.erase(name);
+  } else if (std::exchange(warned[name], warning) != warning) {
     log::warn(warning, {{"node", name}});
     events.event(*node, "Warning", "GPUOperatorNodeLabels", warning);
-    warned[name] = warning;
   }
   return change;
 }
@@ -674,7 +736,7 @@ void Controller::Impl::tell_unsynced() {
   log::error(why);
   if (!cache.of(kube::kClusterPolicies).synced()) return;
   for (const auto& policy : all_policies())
-    status.write(kube::kClusterPolicies, *policy, failed_outcome(why), {});
+    status.write(kube::kClusterPolicies, *policy, failed_outcome(why), {.looked = false});
 }
 
 Controller::Controller(Loop& loop, kube::Client& client, ControllerOptions options, Metrics& metrics)

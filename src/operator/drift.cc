@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
+#include <utility>
 
 #include "base/text.h"
 #include "kube/object.h"
@@ -10,6 +12,14 @@ namespace gpuop::op {
 namespace {
 
 using Step = Difference::Step;
+
+// Says nothing: unlike false, 0 and "", which are as good as absent only where the API drops them.
+bool is_nothing(const Json& value) {
+  if (value.is_object())
+    return std::ranges::all_of(value.get_object(),
+                               [](const auto& field) { return is_nothing(field.value()); });
+  return value.is_null() || (value.is_array() && value.get_array().empty());
+}
 
 bool is_empty(const Json& value) {
   switch (value.kind()) {
@@ -40,11 +50,13 @@ class Walk {
  public:
   // Answers whether to go on.
   using Found = std::function<bool(const std::vector<Step>& path, const Json* live, const Json& wanted)>;
-  explicit Walk(Found found) : found_(std::move(found)) {}
+  // `absent`: what of a wanted value may be missing.
+  explicit Walk(Found found, bool (*absent)(const Json&) = is_empty)
+      : found_(std::move(found)), absent_(absent) {}
 
   // False: somebody said to stop.
   bool compare(const Json* live, const Json& wanted) {
-    if (!live) return is_empty(wanted) || found_(path_, live, wanted);
+    if (!live) return absent_(wanted) || found_(path_, live, wanted);
     if (wanted.is_object() && live->is_object()) return fields(*live, wanted);
     if (wanted.is_array() && live->is_array() && live->get_array().size() == wanted.get_array().size())
       return items(live->get_array(), wanted.get_array());
@@ -80,10 +92,83 @@ class Walk {
   }
 
   Found found_;
+  bool (*absent_)(const Json&);
   std::vector<Step> path_;
 };
 
-constexpr std::string_view kWhole[] = {"data", "rules", "roleRef", "subjects", "handler"};
+constexpr std::string_view kWhole[] = {"data",    "rules",      "roleRef", "subjects",
+                                       "handler", "scheduling", "overhead"};
+
+constexpr std::string_view kPlacement[] = {"nodeSelector",   "affinity",      "tolerations",
+                                           "nodeName",       "schedulerName", "topologySpreadConstraints",
+                                           "schedulingGates"};
+
+// What an API server fills into a DaemonSet's spec where nothing is said: a field's name and its value.
+constexpr std::pair<std::string_view, std::string_view> kFilledIn[] = {
+    {"schedulerName", R"("default-scheduler")"},
+    {"restartPolicy", R"("Always")"},
+    {"dnsPolicy", R"("ClusterFirst")"},
+    {"terminationGracePeriodSeconds", "30"},
+    {"terminationMessagePath", R"("/dev/termination-log")"},
+    {"terminationMessagePolicy", R"("File")"},
+    {"imagePullPolicy", R"("IfNotPresent")"},
+    {"imagePullPolicy", R"("Always")"},
+    {"protocol", R"("TCP")"},
+    {"timeoutSeconds", "1"},
+    {"periodSeconds", "10"},
+    {"successThreshold", "1"},
+    {"failureThreshold", "3"},
+    {"scheme", R"("HTTP")"},
+    {"path", R"("/")"},
+    {"apiVersion", R"("v1")"},
+    {"defaultMode", "420"},
+    {"expirationSeconds", "3600"},
+    {"procMount", R"("Default")"},
+    {"revisionHistoryLimit", "10"},
+    {"type", R"("RollingUpdate")"},
+    {"maxUnavailable", "1"},
+    {"maxSurge", "0"},
+    {"type", R"("")"},
+    {"service", R"("")"},
+};
+
+// Whether the API server itself put `value` beneath `key` of `parent`.
+bool is_filled_in(std::string_view key, const Json& value, const Json* parent) {
+  if (is_nothing(value)) return true;
+  if (value.is_object())
+    return std::ranges::all_of(value.get_object(), [&value](const auto& field) {
+      return is_filled_in(field.key(), field.value(), &value);
+    });
+  if (value.is_array()) return false;
+  // The old name of another field, and the ports of a pod in its host's network.
+  if (key == "serviceAccount") return true;
+  if (key == "hostPort" && parent) {
+    const Json* port = find(*parent, {"containerPort"});
+    return port && *port == value;
+  }
+  const std::string text = to_canonical_text(value);
+  return std::ranges::any_of(kFilledIn,
+                             [&](const auto& one) { return one.first == key && one.second == text; });
+}
+
+// What a path leads to; null: nothing.
+const Json* follow(const Json& root, std::span<const Step> path) {
+  const Json* at = &root;
+  for (const Step& step : path) {
+    if (step.index)
+      at = at->is_array() && *step.index < at->get_array().size() ? &at->get_array()[*step.index] : nullptr;
+    else
+      at = at->is_object() ? at->get_object().if_contains(step.key) : nullptr;
+    if (!at) return nullptr;
+  }
+  return at;
+}
+
+// Others may label and annotate pods (`kubectl rollout restart` does).
+bool is_ours(const Json& live, const std::vector<Step>& path, const Json& value) {
+  if (path.size() > 2 && path[1].key == "template" && path[2].key == "metadata") return false;
+  return !is_filled_in(path.back().key, value, follow(live, std::span(path).first(path.size() - 1)));
+}
 
 // The part of a managed set below an item of a list; null when it is not in it.
 const Json* item_of(const Json& set, const Json* item, std::size_t index) {
@@ -150,7 +235,16 @@ std::vector<Difference> differences(const Json& live, const Json& wanted) {
     return true;
   });
   walk.field(live, wanted, "spec");
-  if (get_string(wanted, {"kind"}) == "DaemonSet") return out;
+  if (get_string(wanted, {"kind"}) == "DaemonSet") {
+    Walk added(
+        [&](const std::vector<Step>& path, const Json* mine, const Json& there) {
+          // Where both say something, it is told from the other side.
+          if (!mine && is_ours(live, path, there)) out.push_back({path, to_canonical_text(there)});
+          return true;
+        },
+        is_nothing);
+    added.field(wanted, live, "spec");
+  }
   walk.enter("metadata");
   const Json none = JsonObject{};
   const Json* theirs = find(live, {"metadata"});
@@ -169,6 +263,15 @@ std::vector<Difference> differences(const Json& live, const Json& wanted) {
     walk.field(live, wanted, field);
     back.field(wanted, live, field);
   }
+  return out;
+}
+
+std::vector<Difference> of_placement(const std::vector<Difference>& found) {
+  std::vector<Difference> out;
+  for (const Difference& one : found)
+    if (one.path.size() > 3 && one.path[2].key == "spec" &&
+        std::ranges::find(kPlacement, one.path[3].key) != std::end(kPlacement))
+      out.push_back(one);
   return out;
 }
 

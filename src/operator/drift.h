@@ -25,10 +25,13 @@ struct Difference {
   bool same_as(const Difference& other) const { return text() == other.text() && live == other.live; }
 };
 
-// Where `live` does not cover `wanted`: of DaemonSets, for which the operator's hash stands otherwise, the
-// spec alone; of all other kinds also labels, annotations and the maps that are owned whole, such as a
-// ConfigMap's data. Lists of different length, and lists whose items are not maps, differ as a whole.
+// Where `live` does not cover `wanted`: spec, labels, annotations and owners; and what is live and not wanted
+// of the parts that are owned whole: a DaemonSet's spec but for its pods' labels and annotations (what the
+// API server fills in by itself is no difference), a ConfigMap's data, a Role's rules, a RuntimeClass's
+// scheduling. Lists of different length, and lists whose items are not maps, differ as a whole.
 std::vector<Difference> differences(const Json& live, const Json& wanted);
+// Those of `found` that decide on which nodes a DaemonSet's pods run.
+std::vector<Difference> of_placement(const std::vector<Difference>& found);
 
 // The field managers other than `own` that own one of `found` (metadata.managedFields), each once.
 // nullopt: the server keeps no such account of the object.

@@ -5,10 +5,56 @@
 
 #include "base/text.h"
 #include "kube/object.h"
+#include "operator/drift.h"
 #include "operator/pod.h"
 
 namespace gpuop::op {
 namespace {
+
+// A node that a DaemonSet's controller puts a pod of this template on.
+bool takes_pod(const Json& node, const Json& pod_spec) {
+  Json tolerations = JsonObject{{"tolerations", get_array(pod_spec, {"tolerations"})}};
+  for (const char* effect : {"NoSchedule", "NoExecute"})
+    for (const char* key : {"not-ready", "unreachable", "unschedulable", "disk-pressure", "memory-pressure",
+                            "pid-pressure", "network-unavailable"})
+      ensure(tolerations, {"tolerations"})
+          .get_array()
+          .push_back(JsonObject{
+              {"key", std::string("node.kubernetes.io/") + key}, {"operator", "Exists"}, {"effect", effect}});
+  return kube::node_matches(node, pod_spec) &&
+         kube::untolerated_taint(node, tolerations, {"NoSchedule", "NoExecute"}) == nullptr;
+}
+
+// How many nodes with GPUs the template is for; beyond `enough` nobody counts.
+std::int64_t nodes_for(const ClusterCache& cache, const Json& pod_spec, std::int64_t enough) {
+  std::set<Label> placing;
+  for (const auto& [key, value] : get_object(pod_spec, {"nodeSelector"}))
+    if (places_operands(key)) placing.emplace(key, as_text(value));
+  std::int64_t count = 0;
+  for (const auto& [labels, names] : cache.gpu_nodes().placements()) {
+    if (!std::ranges::includes(labels, placing)) continue;
+    for (const std::string& name : names) {
+      const auto node = cache.of(kube::kNodes).get(name);
+      if (node && takes_pod(*node, pod_spec) && ++count > enough) return count;
+    }
+  }
+  return count;
+}
+
+// A DaemonSet that leaves out nodes which it is wanted on: because somebody changed where its pods may run,
+// or because its controller has not got to it.
+Readiness everywhere(const ClusterCache& cache, const Json& live, const Json& wanted) {
+  const std::int64_t desired = get_int(live, {"status", "desiredNumberScheduled"});
+  const auto moved = of_placement(differences(live, wanted));
+  if (desired > 0 && moved.empty()) return {};
+  const Json* pod_spec = find(wanted, {"spec", "template", "spec"});
+  if (!pod_spec || nodes_for(cache, *pod_spec, desired) <= desired) return {};
+  const std::string name = "DaemonSet " + str(kube::name_of(live));
+  if (moved.empty()) return {false, name + " has no pod yet on the nodes that it is for"};
+  return {false,
+          name + " leaves out nodes that it is for: " + fields_text(moved) + " is not as the operator set it",
+          true};
+}
 
 // The cluster-wide proxy, and the images of the driver toolkit by RHCOS version.
 void gather_openshift(const ClusterCache& cache, ClusterFacts& facts) {
@@ -37,8 +83,10 @@ void gather_openshift(const ClusterCache& cache, ClusterFacts& facts) {
 bool made_by_upstream(const Json& live, bool of_policy) {
   const auto& terms = get_array(live, {"spec", "template", "spec", "affinity", "podAntiAffinity",
                                        "requiredDuringSchedulingIgnoredDuringExecution"});
-  if (terms.empty() || of_policy) return !terms.empty();
-  return !to_text(terms.at(0)).contains("nvidia-vgpu-host-manager");
+  // One that somebody added by hand is nobody's form.
+  const std::string text = terms.empty() ? "" : to_text(terms.at(0));
+  if (!text.contains("\"app.kubernetes.io/component\"")) return false;
+  return of_policy || !text.contains("nvidia-vgpu-host-manager");
 }
 
 void gather_daemonset(const Json& live, ClusterFacts& facts) {
@@ -127,7 +175,10 @@ Readiness live_readiness(const ClusterCache& cache, const Json& wanted, bool sam
   const ObjectRef ref = ref_of(wanted);
   const auto live = cache.live(ref);
   if (ref.kind != "DaemonSet") return {};
-  if (live && kube::annotation(*live, kHashAnnotation) != kube::annotation(wanted, kHashAnnotation)) {
+  // Where somebody changed the hash alone, nothing is rolled out.
+  if (live && kube::annotation(*live, kHashAnnotation) != kube::annotation(wanted, kHashAnnotation) &&
+      std::ranges::any_of(differences(*live, wanted),
+                          [](const Difference& one) { return one.path.front().key == "spec"; })) {
     return {false, "its new form is being rolled out"};
   }
   using Object = std::shared_ptr<const Json>;
@@ -139,7 +190,8 @@ Readiness live_readiness(const ClusterCache& cache, const Json& wanted, bool sam
       revisions.push_back(revision);
     });
   }
-  return daemonset_ready(live.get(), pods, revisions, same_configuration);
+  const Readiness ready = daemonset_ready(live.get(), pods, revisions, same_configuration);
+  return ready.ready && live ? everywhere(cache, *live, wanted) : ready;
 }
 
 }  // namespace gpuop::op

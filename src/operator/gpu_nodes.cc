@@ -34,7 +34,40 @@ NodeKind kind_of(const Json& node) {
           fleet::node_facts(node)};
 }
 
+template <class Which>
+std::set<Label> labels_of(const Json& node, Which which) {
+  std::set<Label> out;
+  for (const auto& [key, value] : get_object(node, {"metadata", "labels"}))
+    if (which(key, as_text(value))) out.emplace(key, as_text(value));
+  return out;
+}
+
+bool places(std::string_view label, std::string_view /*value*/) {
+  return places_operands(label);
+}
+
+template <class Map, class Key>
+void take_from(Map& map, const Key& key, const std::string& name) {
+  const auto found = map.find(key);
+  if (found == map.end()) return;
+  found->second.erase(name);
+  if (found->second.empty()) map.erase(found);
+}
+
 }  // namespace
+
+bool places_operands(std::string_view label) {
+  return label.starts_with("nvidia.com/gpu.deploy.") || label == "nvidia.com/mps.capable";
+}
+
+bool is_choice(std::string_view label, std::string_view value) {
+  constexpr std::string_view kOthers[] = {"nvidia.com/device-plugin.config", "nvidia.com/mig.config",
+                                          "nvidia.com/vgpu.config", "nvidia.com/gpu.workload.config",
+                                          "nvidia.com/cc.mode"};
+  if (value.empty()) return false;
+  if (places_operands(label) || label == "nvidia.com/mig.capable") return value != "true" && value != "false";
+  return std::ranges::find(kOthers, label) != std::end(kOthers);
+}
 
 bool wants_operands(const Json& node) {
   return kube::label(node, "nvidia.com/gpu.deploy.operands") != "false" &&
@@ -52,6 +85,8 @@ void GpuNodes::take(const Json& node) {
   not_allocatable_.erase(name);
   lost_.erase(name);
   if (!is_gpu_node(node)) return;
+  take_from(placements_, labels_of(node, places), name);
+  for (const Label& choice : labels_of(node, is_choice)) take_from(choices_, choice, name);
   const auto kind = kinds_.find(kind_of(node));
   if (kind == kinds_.end() || kind->second.erase(name) == 0) return;
   --count_;
@@ -64,6 +99,8 @@ void GpuNodes::add(const Json& node) {
   if (std::string why = fleet::not_allocatable(node); !why.empty()) not_allocatable_[name] = std::move(why);
   if (!is_gpu_node(node)) return;
   if (wants_operands(node) && !fleet::node_fault(node).empty()) lost_.insert(name);
+  placements_[labels_of(node, places)].insert(name);
+  for (const Label& choice : labels_of(node, is_choice)) choices_[choice].insert(name);
   if (kinds_[kind_of(node)].insert(name).second) ++count_;
 }
 

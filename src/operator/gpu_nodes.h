@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -24,6 +26,14 @@ struct NodeKind {
 // Nobody switched the operands off on it, and it is to stay.
 bool wants_operands(const Json& node);
 
+// A label's name and value.
+using Label = std::pair<std::string, std::string>;
+// Labels that decide which operands run on a node: nvidia.com/gpu.deploy.* and nvidia.com/mps.capable.
+bool places_operands(std::string_view label);
+// Labels by which somebody chooses something for a node (node_choices.h), but for the ordinary values of
+// those that every node has.
+bool is_choice(std::string_view label, std::string_view value);
+
 class GpuNodes {
  public:
   // A node changed: as it was and as it is; null: it was not, or is not there.
@@ -40,12 +50,18 @@ class GpuNodes {
   const std::map<std::string, std::string>& not_allocatable() const { return not_allocatable_; }
   // Of the nodes with GPUs that operands are wanted on: whose kubelet is not ready.
   const std::set<std::string>& lost() const { return lost_; }
+  // Nodes with GPUs by those of their labels that place operands.
+  const std::map<std::set<Label>, std::set<std::string>>& placements() const { return placements_; }
+  // Nodes with GPUs by the choices that their labels make.
+  const std::map<Label, std::set<std::string>>& choices() const { return choices_; }
 
  private:
   void take(const Json& node);
   void add(const Json& node);
 
   std::map<NodeKind, std::set<std::string>> kinds_;
+  std::map<std::set<Label>, std::set<std::string>> placements_;
+  std::map<Label, std::set<std::string>> choices_;
   std::map<std::string, std::string> not_allocatable_;
   std::set<std::string> lost_;
   std::size_t count_ = 0;

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/time.h"
+#include "operator/node_choices.h"
 #include "operator/taints.h"
 #include "policy/cluster_policy.h"
 
@@ -25,6 +26,7 @@ struct LabelRules {
   // With NVIDIADriver resources each of them decides for the nodes that it owns: its name to its autoUpgrade.
   std::optional<std::map<std::string, bool>> auto_upgrade_by_owner;
   TaintRules taints;
+  std::vector<Choice> choices;
   bool operator==(const LabelRules&) const = default;
 };
 LabelRules label_rules(const policy::ClusterPolicySpec& spec);

@@ -12,6 +12,7 @@ namespace gpuop::op {
 struct Readiness {
   bool ready = true;
   std::string reason;  // why not: "2 of 3 pods available"
+  bool fault = false;  // not ready, and time alone will not help
 };
 
 // `pods`: those that the DaemonSet's selector matches, or one of each form that runs and one that does not;

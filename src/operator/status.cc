@@ -116,6 +116,7 @@ std::string condition_text(const std::vector<std::string>& sentences) {
 }
 
 void add_notes(Json& object, const StatusNotes& notes, const std::string& now) {
+  if (!notes.looked) return;
   std::vector<std::string> fields = notes.fields;
   if (!notes.dropped.empty()) {
     fields.insert(

@@ -52,6 +52,7 @@ Outcome reconciling_outcome();
 
 // What is said beside the outcome, one sentence each.
 struct StatusNotes {
+  bool looked = true;                // false: nobody could look, and the conditions below stay as they are
   std::vector<std::string> fields;   // unknown and deprecated fields: condition FieldsIgnored
   std::vector<std::string> dropped;  // fields that a stale definition in the cluster drops: the same
   std::vector<std::string> advice;   // settings to look at: condition Advice

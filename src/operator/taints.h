@@ -3,7 +3,9 @@
 // Two taints, both with the effect NoSchedule: the startup taint from when a node joins or starts until its
 // GPUs are validated, and the dedicated-node taint on every GPU node. What the operator put on a node is
 // written down in an annotation of the node, so that a taint of the same key which somebody else put there
-// stays when ours goes.
+// stays when ours goes: ours have no value. A node may also be registered with the startup taint, with
+// whatever value its administrator likes; that one goes when the node is validated, as its registration means
+// it, and for no other reason.
 #pragma once
 
 #include <map>
@@ -16,7 +18,8 @@
 
 namespace gpuop::op {
 
-// Keys of the taints that the operator put on a node, joined with commas.
+// The taints that the operator put on a node, or takes off it once it is validated: KEY of one of ours,
+// KEY=VALUE of one that the node was registered with; joined with commas.
 inline constexpr std::string_view kTaintsAnnotation = "nvidia.com/gpu-operator.taints";
 // The boot in which the node's GPUs were validated: an operand that restarts later brings no startup taint
 // back.

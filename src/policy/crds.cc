@@ -10,6 +10,15 @@ namespace gpuop::policy {
 
 namespace {
 
+constexpr const char* kOutcome =
+    "`status.conditions` has `Ready` and `Error`, of which one is `True`: the outcome, with its reason and "
+    "its\nwords";
+constexpr const char* kNoted =
+    "; and, where there is something to say, `FieldsIgnored` (fields that nobody knows, deprecated ones, and "
+    "ones\nthat an older definition in the cluster drops) and `Advice` (what is carried out and should be "
+    "looked at:\nsettings that do something else than they seem to, labels of nodes that choose what is not "
+    "there, changes\nof others that were put back)";
+
 constexpr std::string_view kQuantityPattern =
     "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|("
     "\\.[0-9]+))))?$";
@@ -22,6 +31,7 @@ struct Resource {
   const Schema& spec;
   const void* assumed;
   std::string about;
+  std::string conditions;  // that status.conditions may have, in words
   // Rules on the whole object: expression and message.
   std::vector<std::pair<std::string, std::string>> rules{};
 };
@@ -111,7 +121,10 @@ std::vector<Resource> resources() {
                   .states = {"ignored", "ready", "notReady"},
                   .spec = cluster_policy_spec_schema(),
                   .assumed = &policy,
-                  .about = "ClusterPolicy describes the GPU software of a cluster."});
+                  .about = "ClusterPolicy describes the GPU software of a cluster.",
+                  .conditions = std::string(kOutcome) + kNoted +
+                                "; and `Compatible`, whether the\nversions of Kubernetes, the nodes and the "
+                                "operands go together.\n"});
   list.push_back(
       {.kind = "NVIDIADriver",
        .plural = "nvidiadrivers",
@@ -123,7 +136,8 @@ std::vector<Resource> resources() {
        .states = {"ignored", "ready", "notReady", "disabled"},
        .spec = nvidia_driver_spec_schema(),
        .assumed = &driver,
-       .about = "NVIDIADriver describes the driver of a part of the nodes."});
+       .about = "NVIDIADriver describes the driver of a part of the nodes.",
+       .conditions = std::string(kOutcome) + kNoted + ".\n"});
   list.push_back({.kind = "GPUCluster",
                   .plural = "gpuclusters",
                   .singular = "gpucluster",
@@ -137,6 +151,7 @@ std::vector<Resource> resources() {
                   .about =
                       "GPUCluster describes the GPU software of a cluster that hands out GPUs by dynamic "
                       "resource allocation.",
+                  .conditions = std::string(kOutcome) + ".\n",
                   .rules = {{"self.metadata.name == 'gpu-cluster'",
                              "GPUCluster is a singleton, metadata.name must be 'gpu-cluster'"}}});
   return list;
@@ -155,7 +170,7 @@ std::string reference(const Resource& r) {
            for (const std::string& state : r.states) text += (text.empty() ? "`" : ", `") + state + "`";
            return text;
          }() +
-         "; `status.conditions` has the types Ready and Error; `status.namespace` is the operator's.\n";
+         "; `status.namespace` is the operator's.\n\n" + r.conditions;
 }
 
 }  // namespace

@@ -192,11 +192,15 @@ TEST(operator_drivers_control, an_edit_of_a_drivers_daemonset_is_put_back_and_to
     const Json* found = kube::condition(live, "Advice");
     return found ? str(get_string(*found, {"message"})) : "";
   };
+  const std::string told = advice();
   EXPECT_TRUE(
-      advice().starts_with("DaemonSet '" + set + "': spec.template.spec.priorityClassName was changed by ") &&
-      advice().find("put back: change NVIDIADriver 'default' instead") != std::string::npos)
-      << advice();
+      told.starts_with("DaemonSet '" + set + "': spec.template.spec.priorityClassName was changed by ") &&
+      told.ends_with("Z: change NVIDIADriver 'default' instead"))
+      << told;
   cluster.loop->run_for(11min);
+  EXPECT_EQ(advice(), told);
+  cluster.merge(kube::kNvidiaDrivers, "", "default", R"({"spec":{"priorityClassName":"mine"}})");
+  cluster.settle();
   EXPECT_EQ(advice(), "");
 }
 

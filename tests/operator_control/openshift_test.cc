@@ -1,5 +1,5 @@
 // OpenShift as far as the operator sees it: its version, proxy, driver toolkit and the kinds that only it
-// has; and kinds of monitoring that come while the operator runs (operator.md §3.1, §5.4, §7.1, §8.1).
+// has (operator.md §3.1, §5.4, §7.1, §8.1).
 #include <gtest/gtest.h>
 
 #include "base/text.h"
@@ -178,76 +178,6 @@ TEST(operator_openshift, a_namespace_of_openshift_s_own_name_is_watched_by_its_m
   cluster.run("");
   EXPECT_EQ(kube::label(cluster.get(kube::kNamespaces, "", kNs), "openshift.io/cluster-monitoring"), "")
       << "another name is another's business";
-}
-
-TEST(operator_control, kinds_that_come_while_the_operator_runs_are_used_and_cost_one_question) {
-  Cluster cluster;
-  cluster.node("n1", kGpu);
-  cluster.policy("p", R"({"dcgmExporter":{"serviceMonitor":{"enabled":true}}})");
-  cluster.settle();
-  cluster.all_available();
-  ASSERT_EQ(cluster.state("p"), "ready");
-  cluster.define(kube::kServiceMonitors);
-  cluster.settle();
-  EXPECT_EQ(cluster.names(kube::kServiceMonitors, kNs),
-            (std::vector<std::string>{"gpu-operator", "nvidia-dcgm-exporter"}));
-  EXPECT_EQ(cluster.state("p"), "ready");
-  // And go again.
-  cluster.remove(kube::kCustomResourceDefinitions, "", "servicemonitors.monitoring.coreos.com");
-  cluster.settle();
-  const int writes = cluster.writes;
-  cluster.loop->run_for(10min);
-  EXPECT_EQ(cluster.writes, writes);
-  EXPECT_EQ(cluster.state("p"), "ready");
-}
-
-TEST(operator_control, nodes_are_looked_at_once_a_kind_that_could_not_be_listed_is_there) {
-  Cluster cluster(false);
-  bool failing = true;
-  cluster.refuse = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
-    if (!failing || !request.path.ends_with("/nvidiadrivers")) return std::nullopt;
-    return HttpResponse::json(503, R"({"kind":"Status","code":503,"reason":"ServiceUnavailable"})");
-  };
-  cluster.node("n1", kGpu);
-  cluster.policy("p", "{}");
-  cluster.start_operator();
-  cluster.loop->run_for(1min);
-  failing = false;
-  cluster.loop->run_for(2min);
-  const auto node = kube::await(
-      *cluster.loop, [&](auto done) { return cluster.client->get(kube::kNodes, "", "n1", std::move(done)); });
-  ASSERT_TRUE(node);
-  EXPECT_EQ(kube::label(*node, "nvidia.com/gpu.deploy.device-plugin"), "true");
-  EXPECT_NE(kube::condition(*node, "GPUReady"), nullptr);
-}
-
-TEST(operator_control, a_kind_that_the_server_lists_later_than_its_definition_is_asked_for_again) {
-  Cluster cluster;
-  cluster.node("n1", kGpu);
-  cluster.policy("p", R"({"dcgmExporter":{"serviceMonitor":{"enabled":true}}})");
-  cluster.settle();
-  cluster.all_available();
-  int asked = 0, late = 2;
-  cluster.refuse = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
-    if (request.path != "/apis") return std::nullopt;
-    ++asked;
-    if (late-- <= 0) return std::nullopt;
-    return HttpResponse::json(200,
-                              R"({"kind":"APIGroupList","groups":[{"name":"nvidia.com"},{"name":"apps"}]})");
-  };
-  cluster.define(kube::kServiceMonitors);
-  cluster.loop->run_for(10s);
-  EXPECT_EQ(cluster.names(kube::kServiceMonitors, kNs),
-            (std::vector<std::string>{"gpu-operator", "nvidia-dcgm-exporter"}));
-  EXPECT_EQ(asked, 3);
-  // One that is never listed is not asked for for ever.
-  late = 1000;
-  cluster.remove(kube::kCustomResourceDefinitions, "", "servicemonitors.monitoring.coreos.com");
-  cluster.settle();
-  asked = 0;
-  cluster.define(kube::kServiceMonitors);
-  cluster.loop->run_for(10min);
-  EXPECT_EQ(asked, 6);
 }
 
 }  // namespace

@@ -99,6 +99,67 @@ TEST(operator_taints, a_node_registered_with_the_startup_taint_loses_it) {
   EXPECT_EQ(taints(cluster, "n1"), List{"other:NoSchedule"});
 }
 
+// With our key, another value: an administrator's, who took it for their own after ours had gone, or before.
+TEST(operator_taints, only_what_the_operator_put_there_goes_when_the_key_changes) {
+  const auto key = [](const std::string& name) {
+    return R"({"spec":{"fleet":{"startupTaint":{"enabled":true,"key":")" + name + R"("}}}})";
+  };
+  const auto taint = [](Cluster& cluster, const std::string& list) {
+    cluster.merge(kube::kNodes, "", "n1", R"({"spec":{"taints":[)" + list + "]}}");
+    cluster.settle();
+  };
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p", kStartup);
+  cluster.settle();
+  ASSERT_EQ(taints(cluster, "n1"), List{"nvidia.com/gpu.not-ready:NoSchedule"});
+  // Ours became theirs while the node came up.
+  taint(cluster, R"({"key":"nvidia.com/gpu.not-ready","value":"mine","effect":"NoSchedule"},
+                    {"key":"nvidia.com/gpu.not-ready","effect":"NoExecute"})");
+  cluster.merge(kube::kClusterPolicies, "", "p", key("a/b"));
+  cluster.settle();
+  const List mine{"nvidia.com/gpu.not-ready=mine:NoSchedule", "nvidia.com/gpu.not-ready:NoExecute"};
+  List both = mine;
+  both.push_back("a/b:NoSchedule");
+  EXPECT_EQ(taints(cluster, "n1"), both);
+  cluster.merge(kube::kClusterPolicies, "", "p", key("c/d"));
+  cluster.settle();
+  both.back() = "c/d:NoSchedule";
+  EXPECT_EQ(taints(cluster, "n1"), both) << "and ours goes";
+  EXPECT_EQ(annotations(cluster, "n1"), "nvidia.com/gpu-operator.taints=c/d ");
+  cluster.all_available();
+  EXPECT_EQ(taints(cluster, "n1"), mine);
+  // On a node that is validated, theirs has nothing to do with its start.
+  cluster.merge(kube::kClusterPolicies, "", "p", key("nvidia.com/gpu.not-ready"));
+  cluster.settle();
+  EXPECT_EQ(taints(cluster, "n1"), mine);
+  cluster.merge(kube::kClusterPolicies, "", "p", R"({"spec":{"fleet":{"startupTaint":{"enabled":false}}}})");
+  cluster.settle();
+  EXPECT_EQ(taints(cluster, "n1"), mine);
+}
+
+TEST(operator_taints, two_taints_of_one_key_are_advised_whoever_wrote_the_keys) {
+  const auto advice = [](const std::string& fleet) {
+    Cluster cluster;
+    cluster.node("n1", kGpu);
+    cluster.policy("p", R"({"fleet":{)" + fleet + "}}");
+    cluster.settle();
+    return std::string(get_string(cluster.condition("p", "Advice"), {"message"}));
+  };
+  for (
+      const char* clash :
+      {R"("startupTaint":{"enabled":true,"key":"a/b"},"dedicatedTaint":{"enabled":true,"key":"a/b"})",
+       R"("startupTaint":{"enabled":true,"key":"nvidia.com/gpu"},"dedicatedTaint":{"enabled":true})",
+       R"("startupTaint":{"enabled":true},"dedicatedTaint":{"enabled":true,"key":"nvidia.com/gpu.not-ready"})"})
+    EXPECT_TRUE(advice(clash).starts_with("spec.fleet.startupTaint.key: '")) << clash << advice(clash);
+  EXPECT_EQ(advice(R"("startupTaint":{"enabled":true},"dedicatedTaint":{"enabled":true})"), "");
+  EXPECT_EQ(advice(R"("startupTaint":{"enabled":true,"key":"nvidia.com/gpu"})"), "");
+  // What to write instead is no key that clashes again.
+  const std::string words = advice(
+      R"("startupTaint":{"enabled":true},"dedicatedTaint":{"enabled":true,"key":"nvidia.com/gpu.not-ready"})");
+  EXPECT_NE(words.find("Instead: keys that differ"), std::string::npos) << words;
+}
+
 TEST(operator_taints, the_dedicated_taint_stays_and_an_own_one_of_the_user_is_kept) {
   Cluster cluster;
   cluster.node("n1", kGpu);

@@ -143,6 +143,17 @@ class Takeover : public ::testing::Test {
   }
 };
 
+TEST_F(Takeover, a_takeover_is_no_reason_to_warn) {
+  take_over();
+  loop_->run_for(5min);
+  for (const char* ns : {kNs, "default"}) {
+    const auto list =
+        kube::await(*loop_, [&](auto done) { return admin_.list(kube::kEvents, ns, {}, done); });
+    for (const auto& event : get_array(*list, {"items"}))
+      EXPECT_EQ(get_string(event, {"type"}), "Normal") << to_text(event);
+  }
+}
+
 TEST_F(Takeover, no_driver_changes_no_label_moves_and_nothing_is_made_again) {
   std::map<std::string, Json> before;
   for (const auto& set : captured("daemonsets.yaml")) {

@@ -163,6 +163,24 @@ class Cluster {
     }
     return out;
   }
+  // "Kind name reason: message" of every event of a type.
+  std::vector<std::string> events(const std::string& type) {
+    std::vector<std::string> out;
+    for (const char* ns : {kNs, "default"}) {
+      const auto list =
+          kube::await(*loop, [&](auto done) { return client->list(kube::kEvents, ns, {}, std::move(done)); });
+      for (const auto& event : get_array(*list, {"items"})) {
+        if (get_string(event, {"type"}) != type) continue;
+        std::string line;
+        for (const char* part : {"kind", "name"})
+          line += std::string(get_string(event, {"involvedObject", part})) + " ";
+        line +=
+            std::string(get_string(event, {"reason"})) + ": " + std::string(get_string(event, {"message"}));
+        out.push_back(std::move(line));
+      }
+    }
+    return out;
+  }
   // What the kubelet says of the node's GPUs.
   void devices(const std::string& name, const std::string& capacity, const std::string& allocatable) {
     merge(kube::kNodes, "", name,
