@@ -272,7 +272,6 @@ TEST(operator_drift, a_runtime_class_that_chooses_nodes_is_put_back) {
 TEST(operator_drift, labels_and_the_hash_come_back) {
   Drift c;
   const Json before = c.get(kube::kDaemonSets, kNs, kSet);
-  std::size_t edits = 0;
   for (const char* metadata :
        {R"("labels":{"app":null})", R"("labels":{"app":"other"})",
         R"("annotations":{"nvidia.com/last-applied-hash":null})",
@@ -285,12 +284,12 @@ TEST(operator_drift, labels_and_the_hash_come_back) {
         << metadata;
     EXPECT_EQ(kube::annotation(now, kHashAnnotation), kube::annotation(before, kHashAnnotation)) << metadata;
     EXPECT_NE(kube::controller_of(now), nullptr) << metadata;
-    EXPECT_EQ(c.told().size(), ++edits) << metadata;
+    EXPECT_FALSE(c.told().empty()) << metadata;
     EXPECT_EQ(c.state("p"), "ready") << metadata;
     // Within the ten minutes it stays, and the policy is no less ready for a hash.
     c.edit(R"({"metadata":{)" + std::string(metadata) + "}}");
     c.settle();
-    EXPECT_EQ(c.told("ChangeStaysForNow").size(), edits) << metadata;
+    EXPECT_FALSE(c.told("ChangeStaysForNow").empty()) << metadata;
     EXPECT_EQ(c.state("p"), "ready") << metadata;
     c.loop->run_for(kPutBackGap);
     EXPECT_EQ(to_canonical_text(*find(c.get(kube::kDaemonSets, kNs, kSet), {"metadata", "labels"})),
