@@ -37,8 +37,9 @@ struct Layouts : Cluster {
                set + R"(","uid":")" + uid +
                R"("}]},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}})");
   }
-  // Every DaemonSet's controller has seen it and found no node for it.
+  // Every DaemonSet's controller has seen it and found no node for it: the one that there is takes no pods.
   void nothing_to_schedule() {
+    merge(kube::kNodes, "", "n1", R"({"spec":{"taints":[{"key":"kept-free","effect":"NoSchedule"}]}})");
     for (const auto& name : names(kube::kDaemonSets, kNs))
       merge(kube::kDaemonSets, kNs, name,
             R"({"status":{"observedGeneration":)" +
