@@ -17,6 +17,7 @@
 #include "hooks.h"
 #include "kube/config.h"
 #include "kube/lease.h"
+#include "kube/object.h"
 #include "operator/controller.h"
 
 namespace gpuop {
@@ -87,6 +88,18 @@ std::string host_name() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
   return name;
+}
+
+// The Deployment that runs this program, as an owner: what it owns goes with it, however it is taken away.
+// Nothing where the operator runs otherwise, or may not read it.
+std::optional<Json> own_deployment(Loop& loop, kube::Client& client, const std::string& ns) {
+  const auto found = kube::await(
+      loop, [&](const auto& done) { return client.get(kube::kDeployments, ns, "gpu-operator", done); });
+  if (!found || kube::uid_of(*found).empty()) return std::nullopt;
+  return JsonObject{{"apiVersion", "apps/v1"},
+                    {"kind", "Deployment"},
+                    {"name", kube::name_of(*found)},
+                    {"uid", kube::uid_of(*found)}};
 }
 
 using Servers = std::vector<std::unique_ptr<HttpServer>>;
@@ -170,6 +183,8 @@ Result<int> run(const Arguments& arguments) {
     // kubelet never runs two of them. Any other pod waits until the lease has run out, since a pod that is
     // gone from the API server may still run on a node that is cut off.
     lease.identity = host_name() + "_" + env_or("POD_UID", random_uuid());
+    // An owner is of the same namespace.
+    if (lease.ns == ns) lease.owner = own_deployment(loop, *lease_client, ns);
     if (renew > Duration::zero()) {
       lease.renew_deadline = renew;
       lease.lease_duration = renew + 5s;

@@ -120,6 +120,7 @@ struct LeaderElector::Impl : std::enable_shared_from_this<LeaderElector::Impl> {
         acquired = get_string(*old, {"spec", "acquireTime"}, now);
       }
     }
+    if (options.owner) own(metadata);
     spec["holderIdentity"] = options.identity;
     spec["leaseDurationSeconds"] =
         std::chrono::duration_cast<std::chrono::seconds>(options.lease_duration).count();
@@ -129,6 +130,18 @@ struct LeaderElector::Impl : std::enable_shared_from_this<LeaderElector::Impl> {
     object["metadata"] = std::move(metadata);
     object["spec"] = std::move(spec);
     return object;
+  }
+
+  // Adds our owner to those that the record has.
+  void own(JsonObject& metadata) const {
+    JsonArray owners;
+    if (const Json* there = metadata.if_contains("ownerReferences"); there && there->is_array())
+      owners = there->get_array();
+    for (const Json& each : owners) {
+      if (get_string(each, {"uid"}) == get_string(*options.owner, {"uid"})) return;
+    }
+    owners.push_back(*options.owner);
+    metadata["ownerReferences"] = std::move(owners);
   }
 
   void acquire() {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kube/client.h"
@@ -13,6 +14,8 @@ struct LeaseOptions {
   std::string ns;
   std::string name;
   std::string identity;  // "<host>_<uuid>"
+  // An ownerReference: the lease is deleted with that object.
+  std::optional<Json> owner;
   Duration lease_duration = 15s;
   Duration renew_deadline = 10s;
   Duration retry_period = 2s;
