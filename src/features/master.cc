@@ -261,6 +261,11 @@ struct Master::Impl {
   // Removal needs to have been seen: never on the first sight of a node that nothing reports on (§5.4).
   bool may_remove(const std::string& node, bool any_feature, std::optional<Duration>& wait) {
     if (any_feature) return true;
+    // Without its kind nothing is reported on any node, which says nothing of them.
+    if (!features.fault().empty()) {
+      wait = options.removal_grace;
+      return false;
+    }
     const auto vanished = gone.find(node);
     if (vanished == gone.end()) return seen.contains(node) && removal_allowed();
     const Duration passed = loop.elapsed() - vanished->second;

@@ -115,6 +115,7 @@ void Reflector::complete(std::string version) {
   version_ = std::move(version);
   fault_.clear();
   synced_at_ = client_.loop().elapsed();
+  if (std::exchange(told_, false)) log::info("collection is followed again", {{"resource", type_.plural}});
   sink_->replace(std::exchange(collected_, {}));
 }
 
@@ -265,7 +266,14 @@ void Reflector::failed(const ApiError& error, Step next) {
   collected_.clear();
   const std::string doing = std::string(next == Step::kSync ? "list " : "watch ") + std::string(type_.plural);
   fault_ = error.error(doing).text();
-  log::debug("collection is not followed", {{"resource", type_.plural}, {"why", fault_}});
+  // A kind or a right that was there and was taken away does not come back by itself.
+  const bool taken = synced_at_ >= Duration::zero() && (error.status == 403 || error.status == 404);
+  if (taken && !std::exchange(told_, true)) {
+    log::error("collection is not followed any more, what it holds stands still",
+               {{"resource", type_.plural}, {"why", fault_}});
+  } else {
+    log::debug("collection is not followed", {{"resource", type_.plural}, {"why", fault_}});
+  }
   retry(next, error.retry_after);
 }
 

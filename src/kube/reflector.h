@@ -82,6 +82,7 @@ class Reflector : public std::enable_shared_from_this<Reflector> {
   int lists_ = 0;
   int watches_ = 0;
   std::string fault_;
+  bool told_ = false;  // that the collection is not there any more
 };
 
 }  // namespace gpuop::kube

@@ -165,6 +165,21 @@ constexpr Duration kRestPerNode = 40us;
 constexpr Duration kUnsynced = 10s;
 constexpr Duration kAgain = 30s;
 
+constexpr const char* kNoFeatures =
+    "node feature discovery: its kind nodefeatures.nfd.k8s-sigs.io is not in the cluster: labels of nodes "
+    "stay "
+    "as they are, and nodes that join get none; bring its CustomResourceDefinition back (helm upgrade, or "
+    "kubectl apply -k deploy)";
+
+// Whether the master of node feature discovery wrote labels on a node.
+bool any_node_is_discovered(const ClusterCache& cache) {
+  bool any = false;
+  cache.of(kube::kNodes).for_each([&any](const Object& node) {
+    any = any || !kube::annotation(*node, "nfd.node.kubernetes.io/feature-labels").empty();
+  });
+  return any;
+}
+
 bool is_gpu(const Object& node) {
   return node && kube::label(*node, "nvidia.com/gpu.present") == "true";
 }
@@ -459,6 +474,7 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
   const Review found = review(*live, server.facts(), cache);
   notes.advice.insert(notes.advice.end(), found.advice.begin(), found.advice.end());
   if (!health.refused().empty()) notes.advice.push_back(health.refused());
+  if (server.lacks_node_features() && any_node_is_discovered(cache)) notes.advice.emplace_back(kNoFeatures);
   notes.incompatible = found.lines();
   metrics.set_compatibility(found.errors(), found.incompatible.size() - found.errors());
   const auto enforce = options.env.find("COMPATIBILITY_ENFORCE");

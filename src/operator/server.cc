@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, 5> kAskedFor = {
     kPolicies, "nvidiadrivers.nvidia.com", "gpuclusters.nvidia.com", "servicemonitors.monitoring.coreos.com",
     "prometheusrules.monitoring.coreos.com"};
 
+constexpr std::string_view kNodeFeatures = "nodefeatures.nfd.k8s-sigs.io";
 constexpr Duration kAgain = 1s;
 constexpr int kMostAgain = 5;
 
@@ -177,6 +178,10 @@ void Server::ask_again_if_behind() {
   });
 }
 
+bool Server::lacks_node_features() const {
+  return definitions_ && definitions_->synced() && !established(definitions_->get(kNodeFeatures));
+}
+
 void Server::answered(const Result<>& result) {
   for (const auto& done : std::exchange(asked_, {})) done(result);
 }
@@ -189,7 +194,10 @@ void Server::watch_definitions(std::function<void()> changed) {
       std::make_unique<kube::Informer>(client_, kube::kCustomResourceDefinitions, std::move(options));
   changed_ = std::move(changed);
   definitions_->on_change([this](const auto& old, const auto& now) {
-    if (std::ranges::find(kAskedFor, kube::name_of(now ? *now : *old)) == kAskedFor.end()) return;
+    const std::string_view name = kube::name_of(now ? *now : *old);
+    if (name == kNodeFeatures && established(old) != established(now) && definitions_->synced())
+      return changed_();
+    if (std::ranges::find(kAskedFor, name) == kAskedFor.end()) return;
     const bool same = established(old) == established(now);
     const bool edited =
         old && now && kube::name_of(*now) == kPolicies &&

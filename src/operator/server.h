@@ -29,6 +29,8 @@ class Server {
 
   bool known() const { return known_; }
   const ServerFacts& facts() const { return facts_; }
+  // Whether the kind is missing by which node feature discovery reports on nodes.
+  bool lacks_node_features() const;
   // Fields that the ClusterPolicies' definition in the cluster does not have.
   const std::vector<std::string>& dropped() const { return dropped_; }
 

@@ -66,9 +66,10 @@ struct Candidate {
   Duration started_at{0}, lost_at{0};
   std::unique_ptr<LeaderElector> elector;
 
-  Candidate(Loop& loop, std::shared_ptr<Transport> transport, const std::string& name)
+  Candidate(Loop& loop, std::shared_ptr<Transport> transport, const std::string& name,
+            std::optional<Json> owner = std::nullopt)
       : client(loop, std::move(transport), {.user_agent = name}) {
-    LeaseOptions options{.ns = "x", .name = "l", .identity = name};
+    LeaseOptions options{.ns = "x", .name = "l", .identity = name, .owner = std::move(owner)};
     elector = LeaderElector::create(
                   client, options, [this, &loop] { ++started, started_at = loop.elapsed(); },
                   [this, &loop] { ++lost, lost_at = loop.elapsed(); })
@@ -141,6 +142,20 @@ TEST(kube, ones_own_lease_of_before_a_restart_is_taken_at_once) {
   t.loop->run_for(100ms);
   EXPECT_TRUE(again.elector->leading());
   EXPECT_EQ(get_int(t.store.lease, {"spec", "leaseTransitions"}), 0);
+}
+
+// An owner is added to those that a record has, once; a record that another version made gets one too.
+TEST(kube, a_lease_goes_with_its_owner) {
+  ElectionTest t;
+  t.store.lease = json(R"({"metadata":{"name":"l","namespace":"x","resourceVersion":"1",
+    "ownerReferences":[{"uid":"other"}]},"spec":{"holderIdentity":"one"}})");
+  Candidate first(*t.loop, t.transport, "one",
+                  json(R"({"apiVersion":"apps/v1","kind":"Deployment","name":"d","uid":"u"})"));
+  t.loop->run_for(5s);
+  ASSERT_TRUE(first.elector->leading());
+  const auto& owners = get_array(t.store.lease, {"metadata", "ownerReferences"});
+  ASSERT_EQ(owners.size(), 2u) << to_text(t.store.lease);
+  EXPECT_EQ(get_string(owners[1], {"uid"}), "u");
 }
 
 TEST(kube, a_released_lease_is_taken_at_once) {

@@ -76,5 +76,37 @@ TEST(feature_master, features_of_a_node_that_is_gone_are_taken_away_until_they_a
   EXPECT_TRUE(c.names(kube::kNodeFeatures, op::kNs).empty());
 }
 
+// The kind itself is taken away, and with it every report: labels stay, the policy says why, and all goes on
+// when it is back.
+TEST(feature_master, labels_stay_without_the_kind_and_follow_when_it_is_back) {
+  FeatureMaster c;
+  c.start_operator();
+  c.policy("p");
+  c.settle();
+  ASSERT_EQ(c.kernel(), "0");
+  const auto advice = [&] { return str(get_string(c.condition("p", "Advice"), {"message"})); };
+  EXPECT_EQ(advice().find("nodefeatures"), std::string::npos) << advice();
+  const std::string definition = "nodefeatures.nfd.k8s-sigs.io";
+  const Json kind = c.get(kube::kCustomResourceDefinitions, "", definition);
+  c.remove(kube::kCustomResourceDefinitions, "", definition);
+  c.loop->run_for(10s);
+  EXPECT_NE(advice().find("nodefeatures.nfd.k8s-sigs.io is not in the cluster"), std::string::npos)
+      << advice();
+  c.loop->run_for(20min);
+  EXPECT_EQ(c.kernel(), "0");
+  Json again = kind;
+  for (const char* key : {"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"})
+    remove(again, {"metadata", key});
+  remove(again, {"status"});
+  c.create(kube::kCustomResourceDefinitions, "", to_text(again));
+  c.loop->run_for(1s);
+  c.create(kube::kNodeFeatures, op::kNs,
+           R"({"metadata":{"name":"n1","labels":{"nfd.node.kubernetes.io/node-name":"n1"}},
+               "spec":{"labels":{"kernel":"7"}}})");
+  c.loop->run_for(1min);
+  EXPECT_EQ(c.kernel(), "7");
+  EXPECT_EQ(advice().find("nodefeatures"), std::string::npos) << advice();
+}
+
 }  // namespace
 }  // namespace gpuop::features
