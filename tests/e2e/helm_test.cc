@@ -1,4 +1,5 @@
-// Real helm and our chart on simulated nodes: hooks run where pods run, and nothing of it is left at the end.
+// Real helm and kubectl on simulated nodes, with our chart and our plain manifests: hooks run where pods run,
+// and nothing of it is left at the end.
 #include <gtest/gtest.h>
 
 #include "base/files.h"
@@ -11,7 +12,7 @@ namespace {
 const std::string kGpuctl = BUILD_ROOT "/bin/gpuctl";
 const std::string kFleet = SOURCE_ROOT "/tests/e2e/bare.yaml";
 
-// A fleet without GPUs, from which everything that the demo installs has been taken again.
+// A fleet with what the demo installs: the plain manifests.
 class HelmOnFleet : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -22,15 +23,47 @@ class HelmOnFleet : public ::testing::Test {
       if (env_or("CI") == "true") FAIL() << "helm is not there: tests/tools/fetch-kubectl";
       GTEST_SKIP() << "helm is not there: tests/tools/fetch-kubectl";
     }
-    run({kGpuctl, "demo", "--fleet", kFleet, "--timeout", "1s", "--keep", "--state-dir", state()});
+  }
+  void start(const std::string& fleet, const std::string& limit) {
+    run({kGpuctl, "demo", "--fleet", fleet, "--timeout", limit, "--keep", "--state-dir", state()});
     ASSERT_TRUE(file_exists(kubeconfig()));
-    kubectl("delete clusterpolicies --all --timeout=30s");
-    kubectl("delete namespace gpu-operator --timeout=60s");
-    kubectl("delete clusterrole,clusterrolebinding gpu-operator --timeout=30s");
-    kubectl(
-        "delete crd clusterpolicies.nvidia.com nvidiadrivers.nvidia.com gpuclusters.nvidia.com "
-        "nodefeatures.nfd.k8s-sigs.io nodefeaturerules.nfd.k8s-sigs.io nodefeaturegroups.nfd.k8s-sigs.io "
-        "--timeout=30s");
+  }
+  // As docs/install.md has it.
+  void uninstall() {
+    for (const char* command :
+         {"delete clusterpolicies,nvidiadrivers --all --timeout=30s",
+          "-n gpu-operator delete deployment gpu-operator --timeout=30s",
+          "apply -k " SOURCE_ROOT "/deploy/uninstall",
+          "-n gpu-operator wait --for=condition=complete job/gpu-operator-cleanup-nodes --timeout=60s",
+          "delete -k " SOURCE_ROOT "/deploy --ignore-not-found --timeout=60s"}) {
+      const ExitState done = kubectl(command);
+      ASSERT_EQ(done.code, 0) << command << ": " << done.out;
+    }
+  }
+  // Objects that somebody made, and labels, annotations, taints and conditions of nodes that are not a
+  // kubelet's.
+  std::string traces() const {
+    std::string out =
+        kubectl(
+            "get configmaps,secrets,serviceaccounts,services,pods,leases,jobs,daemonsets,deployments,roles,"
+            "rolebindings,controllerrevisions -n gpu-operator -o name")
+            .out +
+        kubectl("get runtimeclasses,crd -o name").out;
+    for (const std::string& line :
+         split(kubectl("get clusterroles,clusterrolebindings,nodes -o yaml").out, '\n')) {
+      for (const char* word : {"nvidia", "nfd.", "gpu-operator", "feature.node", "GPUReady"}) {
+        if (line.find(word) != std::string::npos) out += line + "\n";
+      }
+    }
+    std::string rest;
+    for (const std::string& line : split(out, '\n')) {
+      // A namespace's own.
+      if (line.empty() || line.ends_with("/kube-root-ca.crt") || line.ends_with("serviceaccount/default") ||
+          line.starts_with("No resources found"))
+        continue;
+      rest += line + "\n";
+    }
+    return rest;
   }
   void TearDown() override { run({kGpuctl, "demo", "--stop", "--state-dir", state()}); }
 
@@ -59,6 +92,9 @@ class HelmOnFleet : public ::testing::Test {
 };
 
 TEST_F(HelmOnFleet, our_chart_is_installed_upgraded_rolled_back_and_uninstalled) {
+  start(kFleet, "1s");
+  uninstall();
+  EXPECT_EQ(traces(), "");
   const std::string chart = SOURCE_ROOT "/deploy/chart";
   const ExitState installed = helm("install g " + chart + " --create-namespace");
   ASSERT_EQ(installed.code, 0) << installed.out;
@@ -81,7 +117,29 @@ TEST_F(HelmOnFleet, our_chart_is_installed_upgraded_rolled_back_and_uninstalled)
   ASSERT_EQ(removed.code, 0) << removed.out;
   // The clean-up ran in a pod: the kinds are gone.
   EXPECT_EQ(kubectl("get crd clusterpolicies.nvidia.com --ignore-not-found -o name").out, "");
-  EXPECT_EQ(kubectl("get deployments,jobs -n gpu-operator -o name").out, "");
+  const std::string left = traces();
+  for (const std::string& line : split(left, '\n'))
+    EXPECT_TRUE(line.empty() || line.find("computedomain") != std::string::npos) << line;  // the DRA driver's
+}
+
+// Of a node with GPUs, on which operands ran.
+TEST_F(HelmOnFleet, plain_manifests_are_taken_away_without_a_trace) {
+  const std::string fleet = (dir_.path() / "fleet.yaml").string();
+  ASSERT_TRUE(write_file_atomic(fleet, R"(nodes:
+  - {name: n, os: ubuntu22.04, kernel: 5.15.0-1058-generic, driver: preinstalled, driverVersion: 580.95.05,
+     gpus: {model: L4, count: 1}}
+)"));
+  start(fleet, "60s");
+  EXPECT_NE(traces().find("nvidia.com/gpu.product"), std::string::npos);
+  EXPECT_NE(traces().find("lease.coordination.k8s.io/53822513.nvidia.com"), std::string::npos);
+  kubectl("annotate node n example.com/mine=nothing-of-theirs");
+  uninstall();
+  // What the kubelet says of the devices that it knew is its own.
+  std::string left;
+  for (const std::string& line : split(traces(), '\n')) {
+    if (!trim(line).starts_with("nvidia.com/gpu: ")) left += line;
+  }
+  EXPECT_EQ(left, "");
 }
 
 }  // namespace
