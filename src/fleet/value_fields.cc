@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/yaml.h"
 #include "fleet/value_schema.h"
 #include "kube/object.h"
 
@@ -19,6 +20,7 @@ class Fields {
       return resources(place.value, place.path);
     if (place.form == "env" || place.form == "operatorEnv") return variables(place.value, place.path);
     if (place.form == "dataKeys") return data_keys(place.value, place.path);
+    if (place.path.starts_with("extraObjects[")) return extra_object(place.value, place.path);
     if (last == "podSelector") return selector(place.value, place.path);
     if (last == "imagePullPolicy") return pull_policy(place.value, place.path);
   }
@@ -113,6 +115,22 @@ class Fields {
     for (const auto& [key, inner] : value.get_object()) {
       if (key == "." || std::string_view(key).starts_with(".."))
         refuse(below(path, key), "a file's name must not be '.' or begin with '..'");
+    }
+  }
+
+  // Helm puts a text through its templates first: what has none can be read as it is.
+  void extra_object(const Json& value, const std::string& path) {
+    if (path.find(']') + 1 != path.size()) return;
+    if (value.is_string()) {
+      const std::string text = str(as_text(value));
+      if (text.find("{{") != std::string::npos) return;
+      const auto documents = parse_yaml(text, path);
+      const bool objects = documents && std::ranges::all_of(*documents, [](const YamlDocument& one) {
+                             return has(one.value, {"kind"}) && has(one.value, {"apiVersion"});
+                           });
+      if (!objects) found.push_back({path, "must be an object with apiVersion and kind; helm refuses it"});
+    } else if (!has(value, {"kind"}) || !has(value, {"apiVersion"})) {
+      refuse(path, "must have apiVersion and kind");
     }
   }
 

@@ -63,14 +63,15 @@ INSTANTIATE_TEST_SUITE_P(
         "driver: {env: [{nmae: A}]}", "operator: {imagePullPolicy: Allways}", "ccManager: {defaultMode: on}",
         "driver: {startupProbe: {failureThreshold: 99999999999}}",
         "hostPaths: {driverInstallDir: /run/../etc}", "daemonsets: {rollingUpdate: {maxUnavailable: 0}}",
-        "node-feature-discovery: {worker: {port: 0}}",
+        "node-feature-discovery: {worker: {port: 0}}", "node-feature-discovery: {worker: null}",
         "driver:", "operator:", "driver: {nvidiaDriverCRD: null}",
         // Taken.
         "{}", "mig: {strategy: null}", "fleet: {startupTaint: {key: null}}",
         "fleet:", "ccManager:", "daemonsets: {labels: {a: null}}",
         "driver: {startupProbe: {periodSeconds: 3.0, failureThreshold: 1e2}}",
         "operator: {resources: {limits: {cpu: 0.5}}}", "driver: {upgradePolicy: {maxUnavailable: 0}}",
-        "driver: {imagePullPolicy: Allways}", "nonsense: {a: 1}", "toolkit: {env: [{name: 1A, value: ''}]}"));
+        "driver: {imagePullPolicy: Allways}", "nonsense: {a: 1}",
+        "node-feature-discovery: {worker: {config: 'core: {}'}}", "toolkit: {env: [{name: 1A, value: ''}]}"));
 
 // --- definitions ---
 
@@ -141,6 +142,54 @@ TEST(preflight, refuses_what_the_definition_of_the_policy_refuses) {
     }
   });
   EXPECT_GT(tried, 500);
+}
+
+// --- what is documented ---
+
+// The YAML examples of a page.
+std::vector<std::string> examples(const std::string& page) {
+  std::vector<std::string> out;
+  bool inside = false;
+  for (const auto& line : split(read_file(fs::path(SOURCE_ROOT) / "docs" / page).value(), '\n')) {
+    if (line.starts_with("```")) {
+      inside = line == "```yaml";
+      if (inside) out.emplace_back();
+    } else if (inside) {
+      out.back() += line + "\n";
+    }
+  }
+  return out;
+}
+
+TEST(preflight, documented_values_are_good) {
+  const auto known = fleet::schema_keys(fleet::chart_rules().schema);
+  int values = 0;
+  for (const char* page : {"install.md", "metrics.md"}) {
+    for (const auto& example : examples(page)) {
+      const auto document = parse_yaml_one(example, page);
+      ASSERT_TRUE(document) << document.error().text();
+      const auto& top = document->value.as_object();
+      if (!std::ranges::all_of(top,
+                               [&](const auto& entry) { return known.contains(std::string(entry.key())); }))
+        continue;
+      ++values;
+      EXPECT_EQ(shown(findings(example)), "") << example;
+    }
+  }
+  EXPECT_EQ(values, 2);
+}
+
+TEST(preflight, documented_metrics_are_served) {
+  const auto served = read_file(fs::path(SOURCE_ROOT) / "assets/metrics/dcp-metrics-included.csv").value();
+  const auto page = read_file(fs::path(SOURCE_ROOT) / "docs/metrics.md").value();
+  int named = 0;
+  for (std::size_t at = 0; (at = page.find("DCGM_FI_", at)) != std::string::npos; ++named) {
+    const auto end = page.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", at);
+    const std::string metric = page.substr(at, end - at);
+    EXPECT_NE(served.find("\n" + metric + ","), std::string::npos) << metric;
+    at = end;
+  }
+  EXPECT_GT(named, 3);
 }
 
 // --- an API server ---

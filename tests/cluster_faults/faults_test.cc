@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/loop.h"
 #include "cluster/faults/injector.h"
 #include "kube/transport.h"
@@ -15,6 +16,15 @@ namespace {
 std::string why(std::string_view text) {
   const auto plan = parse_faults(text, "f.yaml");
   return plan ? std::string() : plan.error().text();
+}
+
+// What docs/simulator.md shows.
+TEST(cluster_faults, the_documented_file_is_one) {
+  const std::string page = read_file(fs::path(SOURCE_ROOT) / "docs/simulator.md").value();
+  const auto faults = page.find("\nfaults:");
+  ASSERT_NE(faults, std::string::npos);
+  const auto begin = page.rfind("```yaml", faults) + 8;
+  EXPECT_EQ(why(page.substr(begin, page.find("```", begin) - begin)), "");
 }
 
 TEST(cluster_faults, a_file_is_read) {

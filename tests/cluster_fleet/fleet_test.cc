@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/files.h"
+
 namespace gpuop::cluster {
 namespace {
 
@@ -9,6 +11,15 @@ std::string error(std::string_view text,
                   const std::vector<std::string>& models = {"A100-SXM4-80GB", "H200", "L4"}) {
   auto fleet = parse_fleet(text, "f.yaml", models);
   return fleet ? "fine" : fleet.error().text();
+}
+
+// What docs/simulator.md shows.
+TEST(cluster_fleet, the_documented_file_is_one) {
+  const std::string page = read_file(fs::path(SOURCE_ROOT) / "docs/simulator.md").value();
+  const auto begin = page.find("```yaml\nseed:") + 8;
+  const std::string example = page.substr(begin, page.find("```", begin) - begin);
+  ASSERT_NE(example.find("nodes:"), std::string::npos);
+  EXPECT_EQ(error(example), "fine");
 }
 
 TEST(cluster_fleet, nodes_with_their_defaults) {

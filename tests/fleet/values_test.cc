@@ -333,6 +333,14 @@ TEST(fleet_values, what_the_api_server_refuses_is_refused_by_path) {
        "refused node-feature-discovery.worker.tolerations[0].operator");
 }
 
+TEST(fleet_values, extra_objects_are_objects) {
+  says("extraObjects: ['5']\n", "broken extraObjects[0]: must be an object");
+  says("extraObjects: [{kind: ConfigMap}]\n", "broken extraObjects[0]: must have apiVersion and kind");
+  EXPECT_EQ(findings("extraObjects: [{apiVersion: v1, kind: ConfigMap}, '{{ .x }}', \"apiVersion: v1\\nkind: "
+                     "Secret\\n\"]\n"),
+            "");
+}
+
 TEST(fleet_values, quoting_slips_get_their_cure) {
   says("driver: {enabled: 'true'}\n", "(write it without quotes)");
   says("dcgm: {hostPort: '5555'}\n", "(write it without quotes)");

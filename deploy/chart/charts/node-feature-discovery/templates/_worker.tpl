@@ -66,7 +66,7 @@ spec:
       containers:
         - name: worker
           image: {{ include "node-feature-discovery.image" . }}
-          imagePullPolicy: {{ .Values.image.pullPolicy }}
+          imagePullPolicy: {{ (.Values.image).pullPolicy | default "IfNotPresent" }}
           command: [nfd-worker]
           args:
             - -port={{ $w.port }}
@@ -132,7 +132,7 @@ spec:
 
 {{/* Nothing said: the operator's image, whose program it is; a repository of upstream's name: its version 0.19. */}}
 {{- define "node-feature-discovery.image" -}}
-{{- $i := .Values.image -}}
+{{- $i := default dict .Values.image -}}
 {{- $theirs := regexMatch "(^|/)node-feature-discovery$" (default "" $i.repository) -}}
 {{- if not $i.repository -}}
 {{ .operatorImage }}
