@@ -424,7 +424,7 @@ void Controller::Impl::reconcile(const Finished& done) {
   if (!has(*live, {"status", "state"}))
     status.write(kube::kClusterPolicies, *live, reconciling_outcome(), {});
   server.ask([this, live, generation, done](const Result<>& known) {
-    if (!known) return finish(live, failed_outcome(known.error().text()), {.looked = false}, true, done);
+    if (!known) return finish(live, unusable_outcome(known.error().text()), {.looked = false}, true, done);
     seen_generation = generation;
     // Kinds that are watched from now on: their first lists ask for the next pass.
     if (!cache.synced()) {
@@ -443,12 +443,12 @@ void Controller::Impl::reconcile_active(const Object& live, const Finished& done
     return finish(live, excluded_outcome(other), {.looked = false}, false, done);
   }
   auto parsed = policy::parse_cluster_policy(*live);
-  if (!parsed) return finish(live, failed_outcome(parsed.error().text()), {.looked = false}, false, done);
+  if (!parsed) return finish(live, unusable_outcome(parsed.error().text()), {.looked = false}, false, done);
   StatusNotes notes;
   for (const auto& note : parsed->notes) notes.fields.push_back(note.text);
   notes.dropped = server.dropped();
   if (auto checked = policy::check(parsed->spec); !checked) {
-    return finish(live, failed_outcome(checked.error().text()), notes, false, done);
+    return finish(live, unusable_outcome(checked.error().text()), notes, false, done);
   }
   const auto before = std::exchange(rules, label_rules(parsed->spec));
   if (parsed->spec.driver.use_nvidia_driver_crd && driver_controller.synced())

@@ -68,8 +68,14 @@ Outcome ignored_outcome(std::string_view active) {
           "ClusterPolicy '" + std::string(active) + "' is the active one; only the oldest is reconciled", -1};
 }
 
+Outcome unusable_outcome(const std::string& message) {
+  Outcome out = failed_outcome(message);
+  out.metric = -1;
+  return out;
+}
+
 Outcome excluded_outcome(std::string_view gpu_cluster) {
-  return failed_outcome(
+  return unusable_outcome(
       "GPUCluster '" + std::string(gpu_cluster) +
       "' exists beside this ClusterPolicy; a cluster has one or the other: delete one of them");
 }

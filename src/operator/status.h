@@ -41,6 +41,8 @@ struct ClusterView {
 Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& view);
 // A policy that cannot be reconciled at all.
 Outcome failed_outcome(const std::string& message);
+// One that no state of which could even be tried: it cannot be read, or what the server is is not known.
+Outcome unusable_outcome(const std::string& message);
 // One that is not the active policy.
 Outcome ignored_outcome(std::string_view active);
 // A ClusterPolicy beside a GPUCluster: only one of the two kinds may be there.

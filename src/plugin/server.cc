@@ -217,7 +217,8 @@ PluginServer::~PluginServer() {
   impl_->service->close();
   impl_->server->Shutdown(std::chrono::system_clock::now());
   impl_->server->Wait();
-  static_cast<void>(remove_file(impl_->path));
+  if (const auto removed = remove_file(impl_->path); !removed)
+    log::warn("the plugin's socket stays", {{"why", removed.error()}});
 }
 
 Result<std::unique_ptr<PluginServer>> PluginServer::create(const std::string& socket_path,

@@ -22,6 +22,11 @@ namespace gpuop::toolkit {
 
 namespace {
 
+void take_away(const fs::path& path) {
+  if (const auto removed = remove_file(path); !removed)
+    log::warn("a file of an earlier time stays", {{"why", removed.error()}});
+}
+
 FileText read_text(const fs::path& path) {
   if (path.empty()) return std::nullopt;
   auto text = read_file(path, 16u << 20);
@@ -223,8 +228,7 @@ Result<> Toolkit::apply(const hardware::DriverReady& driver) {
   if (auto written = write_facts(driver); !written) {
     // Containers in cdi mode do not need them; those that do are told so when they start.
     log::warn("no facts for the runtime", {{"why", written.error()}});
-    auto removed = remove_file(options_.pid_file.parent_path() / "facts.json");
-    static_cast<void>(removed);
+    take_away(options_.pid_file.parent_path() / "facts.json");
   }
   if (!options_.no_runtime_config && !options_.enable_nri_plugin) TRY(set_up_engine());
   if (!options_.configured.empty()) {
@@ -417,9 +421,8 @@ Result<> Toolkit::clean_up() {
 }
 
 void Toolkit::release() {
-  if (!options_.configured.empty()) static_cast<void>(remove_file(options_.configured));
-  auto removed = remove_file(options_.pid_file);
-  static_cast<void>(removed);
+  if (!options_.configured.empty()) take_away(options_.configured);
+  take_away(options_.pid_file);
   lock_.reset();
 }
 

@@ -69,21 +69,26 @@ class OperatorLoad {
   }
   // Starts the program, with the arguments of its Deployment.
   Result<> start() {
+    started_ = std::chrono::steady_clock::now();
+    child_ = TRY(spawn(kubeconfig(), "0", [this] { ended_ = true; }));
+    ended_ = false;
+    return {};
+  }
+  // One more, which looks at `kubeconfig` and serves its probes at `health`.
+  Result<std::unique_ptr<Child>> spawn(const std::string& kubeconfig, const std::string& health,
+                                       std::function<void()> ended) {
     Command command;
     const std::string program = BUILD_ROOT "/bin/gpu-operator", assets = "--assets=" SOURCE_ROOT "/assets";
     command.argv = {program, "--leader-elect",
                     // This control plane does everything in one thread, and may not answer for a while.
-                    "--leader-lease-renew-deadline=60s", "--kubeconfig=" + kubeconfig(), assets,
-                    "--metrics-bind-address=0", "--health-probe-bind-address=0",
+                    "--leader-lease-renew-deadline=60s", "--kubeconfig=" + kubeconfig, assets,
+                    "--metrics-bind-address=0", "--health-probe-bind-address=" + health,
                     "--zap-log-level=" + env_or("GPUOP_LOAD_LOG", "error")};
     command.env = env_;
     SpawnOptions options;
     options.die_with_parent = true;
     options.stderr_fd = 2;
-    started_ = std::chrono::steady_clock::now();
-    child_ = TRY(Child::spawn(loop_, command, options, [this](const ExitState&) { ended_ = true; }));
-    ended_ = false;
-    return {};
+    return Child::spawn(loop_, command, options, [ended = std::move(ended)](const ExitState&) { ended(); });
   }
   void stop() {
     if (!child_) return;
@@ -97,6 +102,7 @@ class OperatorLoad {
   }
 
   Loop& loop() { return loop_; }
+  std::string kubeconfig() const { return (dir_.path() / "kubeconfig").string(); }
   kube::Client& client() { return admin_; }
   ProcessFigures figures() const { return figures_of(child_->pid()); }
   // Of the operator so far.
@@ -139,7 +145,6 @@ class OperatorLoad {
                                          server_->handler()(std::move(request), std::move(out));
                                        });
   }
-  std::string kubeconfig() const { return (dir_.path() / "kubeconfig").string(); }
 
   void count(const HttpRequest& request) {
     const ApiRequest what = describe(request);

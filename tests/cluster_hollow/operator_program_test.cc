@@ -45,5 +45,44 @@ TEST(cluster_hollow, the_operator_program_with_fifty_nodes) {
   }
 }
 
+// A free port, for a moment at least.
+std::string free_address(Loop& loop) {
+  auto server = HttpServer::create(loop, {.address = "127.0.0.1"}, [](const auto&, const auto&) {});
+  return "127.0.0.1:" + std::to_string(server.value()->port());
+}
+
+// What a probe is answered; 0: nothing.
+int answer_at(const std::string& address, const std::string& path) {
+  const auto answer = http_get("http://" + address + path, 5s);
+  return answer ? answer->status : 0;
+}
+
+// Ready is who has seen the cluster, leader or not; alive is who serves (operator.md §7.2).
+TEST(cluster_hollow, the_operator_program_is_ready_when_it_has_seen_the_cluster) {
+  auto made = OperatorLoad::create(1, "v1.34.0", 1min);
+  ASSERT_TRUE(made) << made.error().text();
+  OperatorLoad& load = **made;
+  load.start_controllers();
+  ASSERT_TRUE(load.start());
+  ASSERT_TRUE(load.loop().run_until([&] { return load.settled(100ms); }, 1min));
+  TempDir dir;
+  const std::string nowhere = dir.path() / "kubeconfig";
+  ASSERT_TRUE(
+      write_file_atomic(nowhere, replace_all(read_file(load.kubeconfig()).value(),
+                                             "server: https://127.0.0.1:", "server: https://127.0.0.2:")));
+  for (const auto& [config, ready] : {std::pair{load.kubeconfig(), 200}, std::pair{nowhere, 500}}) {
+    const std::string address = free_address(load.loop());
+    bool ended = false;
+    auto child = load.spawn(config, address, [&ended] { ended = true; });
+    ASSERT_TRUE(child) << child.error().text();
+    EXPECT_TRUE(load.loop().run_until([&] { return ended || answer_at(address, "/readyz") == ready; }, 1min));
+    EXPECT_EQ(answer_at(address, "/healthz"), 200);
+    EXPECT_EQ(answer_at(address, "/readyz"), ready);
+    EXPECT_EQ(answer_at(address, "/other"), 404);
+    (*child)->kill(SIGKILL);
+    EXPECT_TRUE(load.loop().run_until([&] { return ended; }, 30s));
+  }
+}
+
 }  // namespace
 }  // namespace gpuop::cluster::runs

@@ -455,6 +455,10 @@ TEST(operator_control, passes_are_counted_as_upstream_counts_them) {
   EXPECT_GE(count("reconciliation_errors_total"), 1);
   EXPECT_GT(count("reconciliation_failed_total"), failed);
   EXPECT_EQ(count("reconciliation_status"), 0);
+  cluster.merge(kube::kClusterPolicies, "", "p",
+                R"({"spec":{"cdi":{"enabled":false,"nriPluginEnabled":true}}})");
+  cluster.settle();
+  EXPECT_EQ(count("reconciliation_status"), -1) << "nothing of it can be tried";
 }
 
 TEST(operator_control, ready_and_error_are_opposites_and_say_why) {

@@ -1,35 +1,23 @@
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "base/files.h"
-#include "kubeletapi/pod_resources.grpc.pb.h"
 #include "podresources/client.h"
+#include "served.h"
 
 namespace gpuop::podresources {
 namespace {
 
 // A kubelet of an older release: it lists, and knows nothing else.
-class Kubelet final : public v1::PodResourcesLister::Service {
+class Answers : public v1::PodResourcesLister::Service {
  public:
-  explicit Kubelet(const fs::path& socket) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix://" + socket.string(), grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    builder.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC,
-                                50);  // its threads see the end this late
-    server_ = builder.BuildAndStart();
-  }
-  ~Kubelet() override { server_->Shutdown(std::chrono::system_clock::now()); }
   grpc::Status List(grpc::ServerContext*, const v1::ListPodResourcesRequest*,
                     v1::ListPodResourcesResponse* out) override {
     *out = answer;
     return grpc::Status::OK;
   }
   v1::ListPodResourcesResponse answer;
-
- private:
-  std::unique_ptr<grpc::Server> server_;
 };
+using Kubelet = Served<Answers>;
 
 template <class T, class Start>
 Result<T> wait(Loop& loop, Start start) {

@@ -83,10 +83,16 @@ class Rendered : public ::testing::Test {
   void TearDown() override {
     if (operator_) operator_->kill(SIGKILL);
     loop_.run_until([this] { return ended_; }, 10s);
-    (void)kubectl_on(bare(), {"delete", "clusterpolicy,nvidiadriver", "--all"});
-    (void)kubectl_on(bare(), {"delete", "nodes", "--all"});
-    (void)kubectl_on(bare(), {"delete", "namespace", kOperatorNamespace, "--timeout=60s"}, "", 70s);
-    (void)kubectl_on(bare(), {"delete", "crd", "--all", "--timeout=60s"}, "", 70s);
+    // What stays would be in the way of the next test.
+    for (const auto& what : std::vector<std::vector<std::string>>{{"clusterpolicy,nvidiadriver", "--all"},
+                                                                  {"nodes", "--all"},
+                                                                  {"namespace", kOperatorNamespace},
+                                                                  {"crd", "--all"}}) {
+      std::vector<std::string> args{"delete", "--timeout=60s"};
+      args.insert(args.end(), what.begin(), what.end());
+      const auto done = kubectl_on(bare(), args, "", 70s);
+      EXPECT_EQ(done.code, 0) << join(args, " ") << ": " << done.err;
+    }
   }
 
   void must(std::vector<std::string> args, const std::string& input = "") {

@@ -1,16 +1,15 @@
 // The whole exporter in this process: the fake NVML, a kubelet's end of pod-resources, real scrapes.
 #include "telemetry/exporter.h"
 
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "../podresources/served.h"
 #include "base/http_server.h"
 #include "base/loop.h"
 #include "base/text.h"
 #include "hardware/driver_root.h"
-#include "kubeletapi/pod_resources.grpc.pb.h"
 #include "podresources/client.h"
 #include "sim/state/mig.h"
 #include "tests/node_fixture.h"
@@ -24,15 +23,8 @@ constexpr const char* kDefaults = SOURCE_ROOT "/assets/metrics/dcp-metrics-inclu
 constexpr std::uint64_t kXidEvent = 0x8;
 
 // The kubelet's pod-resources service.
-class Kubelet final : public v1::PodResourcesLister::Service {
+class Answers : public v1::PodResourcesLister::Service {
  public:
-  explicit Kubelet(const fs::path& socket) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix://" + socket.string(), grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~Kubelet() override { server_->Shutdown(std::chrono::system_clock::now()); }
   grpc::Status List(grpc::ServerContext*, const v1::ListPodResourcesRequest*,
                     v1::ListPodResourcesResponse* answer) override {
     std::lock_guard lock(mutex_);
@@ -62,8 +54,8 @@ class Kubelet final : public v1::PodResourcesLister::Service {
   std::mutex mutex_;
   std::vector<podresources::Use> devices_;
   int calls_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
+using Kubelet = podresources::Served<Answers>;
 
 template <const char* kModel>
 class ExporterNode : public NodeFixture<kModel, 2> {

@@ -1,26 +1,17 @@
 #include "validate/kubelet_devices.h"
 
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "../podresources/served.h"
 #include "base/files.h"
-#include "kubeletapi/pod_resources.grpc.pb.h"
 
 namespace gpuop::validate {
 namespace {
 
-class Kubelet final : public v1::PodResourcesLister::Service {
+class Answers : public v1::PodResourcesLister::Service {
  public:
-  explicit Kubelet(const fs::path& socket) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix://" + socket.string(), grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    builder.SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, 50);
-    server_ = builder.BuildAndStart();
-  }
-  ~Kubelet() override { server_->Shutdown(std::chrono::system_clock::now()); }
   grpc::Status GetAllocatableResources(grpc::ServerContext*, const v1::AllocatableResourcesRequest*,
                                        v1::AllocatableResourcesResponse* out) override {
     ++asked;
@@ -37,10 +28,8 @@ class Kubelet final : public v1::PodResourcesLister::Service {
   }
   std::atomic<bool> gpus = false;
   std::atomic<int> asked = 0;
-
- private:
-  std::unique_ptr<grpc::Server> server_;
 };
+using Kubelet = podresources::Served<Answers>;
 
 class Node {
  public:

@@ -459,7 +459,11 @@ Result<> Journal::commit() {
   batch_records_ = 0;
   failed_ = !wrote;
   // At once, while a crash has not had time to happen; else before the next commit.
-  if (!wrote) (void)repair();
+  if (!wrote) {
+    if (const auto mended = repair(); !mended)
+      log::warn("what was half written stays in the journal until the next commit",
+                {{"why", mended.error()}});
+  }
   return wrote;
 }
 

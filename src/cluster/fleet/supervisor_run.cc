@@ -383,7 +383,8 @@ int run_supervisor(const fs::path& state_dir) {
     FleetStatus status;
     status.phase = FleetStatus::Phase::kFailed;
     status.error = done.error().text();
-    (void)put_file(state_dir / "status.json", to_text(to_json(status)));
+    if (const auto told = put_file(state_dir / "status.json", to_text(to_json(status))); !told)
+      log::error("the fleet's state was not written", {{"why", told.error()}});
     return 1;
   }
   return *done ? 0 : 1;

@@ -369,7 +369,7 @@ void NodeRuntime::Impl::clean_up(const std::string& id) {
   fs::remove_all(bundle_dir(id), ignored);
   fs::remove_all(overlay_dir(id), ignored);
   fs::remove_all(launcher_root() / id, ignored);
-  (void)remove_file(container_file(id));
+  forget_file(container_file(id));
 }
 
 }  // namespace gpuop::cluster

@@ -54,6 +54,11 @@ Result<> NodeRuntime::Impl::load() {
   return {};
 }
 
+void forget_file(const fs::path& path) {
+  if (const auto removed = remove_file(path); !removed)
+    log::error("a record stays, and counts at the next start", {{"why", removed.error()}});
+}
+
 void NodeRuntime::Impl::save(const Container& container) {
   JsonObject json{{"info", to_json(container.info)},   {"shimPid", container.shim_pid},
                   {"shimStart", container.shim_start}, {"pidStart", container.pid_start},
@@ -107,7 +112,7 @@ Result<> NodeRuntime::Impl::recover() {
   for (const auto& [id, container] : containers) holding.insert(container->info.pod_uid);
   std::erase_if(sandboxes, [&](const auto& entry) {
     const bool empty = entry.second.dead && !holding.contains(entry.first);
-    if (empty) (void)remove_file(sandbox_file(entry.first));
+    if (empty) forget_file(sandbox_file(entry.first));
     return empty;
   });
   return {};
@@ -195,7 +200,7 @@ Result<> NodeRuntime::Impl::start_pause(Sandbox& sandbox) {
   if (!ran->ok()) return fail(Code::kUnknown, "failed to start sandbox: " + ran->err);
   fs::path file = options.engine.run_dir / (sandbox.spec.uid + ".pid");
   sandbox.pause_pid = static_cast<int>(parse_int(trim(TRY(read_file(file)))).value_or(0));
-  (void)remove_file(file);
+  forget_file(file);
   sandbox.pause_start = process_start_ticks(sandbox.pause_pid);
   return {};
 }
@@ -321,8 +326,8 @@ void NodeRuntime::remove_sandbox(const std::string& uid, Done<void> done) {
       impl->end_pause(sandbox->second);
       impl->sandboxes.erase(sandbox);
     }
-    (void)remove_file(impl->sandbox_file(uid));
-    (void)remove_file(impl->sandbox_mark(uid));
+    forget_file(impl->sandbox_file(uid));
+    forget_file(impl->sandbox_mark(uid));
     done({});
   };
   std::vector<std::string> inside;

@@ -12,6 +12,9 @@
 
 namespace gpuop::cluster {
 
+// Removes a file of the runtime's own; what stays is read again at the next start, and told.
+void forget_file(const fs::path& path);
+
 struct Sandbox {
   SandboxSpec spec;
   int pause_pid = 0;  // holds the PID namespace of a pod that shares one
