@@ -157,9 +157,21 @@ class Check {
         add(Kind::kUnknown, at, at, "is no key here; it does nothing" + sibling(parent, key));
       } else {
         add(Kind::kUnknown, at, at,
-            "no version of this chart has this key; it does nothing" + suggestion(parent, key));
+            "this chart has no such key; it does nothing" +
+                (foreign(at).empty() ? suggestion(parent, key) : "; " + foreign(at)));
       }
     }
+  }
+
+  // What is known of a key that is not the chart's.
+  std::string foreign(const std::string& path) const {
+    const auto dot = path.rfind('.');
+    const std::string last = dot == std::string::npos ? "" : "*" + path.substr(dot);
+    for (const auto& one : rules_.foreign) {
+      const auto key = get_string(one, {"key"});
+      if (key == path || (!last.empty() && key == last)) return std::string(get_string(one, {"says"}));
+    }
+    return "";
   }
 
   // The key of a list's item that was meant.
@@ -175,7 +187,7 @@ class Check {
   }
 
   // The nearest sibling; else the key elsewhere whose last part is the same, which was put at the wrong
-  // place.
+  // place: in the same section, or high up.
   std::string suggestion(const std::string& path, std::string_view key) const {
     static const std::set<std::string> kKeys = schema_keys(rules_.schema);
     std::vector<std::string> siblings;
@@ -186,7 +198,10 @@ class Check {
       const std::string parent = dot == std::string::npos ? "" : plain.substr(0, dot);
       const std::string word = dot == std::string::npos ? plain : plain.substr(dot + 1);
       if (parent == path) siblings.push_back(word);
-      if (elsewhere.empty() && key.size() > 5 && to_lower(word) == to_lower(key)) elsewhere = plain;
+      const bool close =
+          std::ranges::count(plain, '.') < 2 ||
+          plain.substr(0, plain.find('.')) == path.substr(0, std::min(path.find('.'), path.size()));
+      if (elsewhere.empty() && close && key.size() > 5 && to_lower(word) == to_lower(key)) elsewhere = plain;
     }
     for (const auto& word : siblings) {
       if (to_lower(word) == to_lower(key)) return " (did you mean '" + below(path, word) + "'?)";
@@ -197,10 +212,10 @@ class Check {
 
   // --- images ---
 
-  // Sections with repository, image and version, of which the user set one. As the chart makes the reference:
-  // an empty version is the chart's own, an image alone is the whole reference.
+  // Sections with repository, image and version, of which the user set one. An image alone is the whole
+  // reference. What is switched off runs none.
   void images(const Json& section, const Json& mine, const std::string& path) {
-    if (!section.is_object() || !mine.is_object()) return;
+    if (!section.is_object() || !mine.is_object() || is_off(section, path)) return;
     for (const auto& [key, inner] : mine.as_object()) {
       if (const Json* all = find(section, {key})) images(*all, inner, below(path, key));
     }
@@ -217,8 +232,16 @@ class Check {
       if (value && !value->is_null()) *part = shown(*value);
     }
     if (parts.image.empty()) return;
-    if (parts.version.empty() && !parts.repository.empty()) parts.version = rules_.app_version;
     reference(parts, path);
+  }
+
+  bool is_off(const Json& section, const std::string& path) const {
+    static const std::set<std::string> kOfMachines = {"vgpuManager",         "vgpuDeviceManager",
+                                                      "vfioManager",         "ccManager",
+                                                      "sandboxDevicePlugin", "kataSandboxDevicePlugin"};
+    if (kOfMachines.contains(path) && !is_set(lookup(merged_, "sandboxWorkloads.enabled"))) return true;
+    const Json* enabled = find(section, {"enabled"});
+    return enabled && enabled->is_bool() && !enabled->get_bool();
   }
 
   void own_section(const Json& section, const std::string& path) {
@@ -235,6 +258,11 @@ class Check {
   }
 
   void reference(const OwnImage& parts, const std::string& path) {
+    if (parts.version.empty() != parts.repository.empty()) {
+      const std::string key = below(path, parts.version.empty() ? "version" : "repository");
+      return add(Kind::kBroken, key, key,
+                 "is empty; the operator needs repository, image and version, or an image alone");
+    }
     const std::string reference = parts.reference();
     if (is_image_reference(reference)) return;
     const std::string key = parts.repository.empty() || !is_image_reference(parts.repository + "/x")
@@ -351,6 +379,7 @@ const ValuesRules& chart_rules() {
     ValuesRules rules;
     rules.advice = built_in_advice();
     rules.images = parse_yaml_one(kImagesYaml, "images.yaml").value().value.as_array();
+    rules.foreign = parse_yaml_one(kForeignYaml, "foreign.yaml").value().value.as_array();
     rules.app_version = GPUOP_VERSION;
     rules.schema = parse_json(kValuesSchema).value();
     rules.defaults = parse_yaml_one(kValuesYaml, "values.yaml").value().value;

@@ -17,6 +17,7 @@ namespace gpuop::fleet {
 struct ValuesRules {
   JsonArray advice;         // as in files/advice.yaml
   JsonArray images;         // as in files/images.yaml
+  JsonArray foreign;  // as in files/foreign.yaml
   std::string app_version;  // of Chart.yaml, which is the programs' own
   Json schema;              // values.schema.json
   Json defaults;            // values.yaml

@@ -189,6 +189,37 @@ TEST(chart, the_operator_is_told_an_image_for_every_operand) {
   EXPECT_EQ(mirrored.at("DRIVER_IMAGE"), "m/driver:1");
 }
 
+TEST(chart, notes_tell_what_is_known_of_keys_that_are_not_the_chart_s) {
+  const auto ran = helm({"install", "--dry-run=client"}, R"(
+gpu-operator: {driver: {enabled: false}}
+nodeSelector: {a: b}
+sriovDevicePlugin: {deploy: true}
+driver: {securityContext: {}, maxParallelUpgrades: 5}
+operator: {controller: {}}
+)");
+  ASSERT_EQ(ran.code, 0) << ran.out;
+  for (const char* line :
+       {"  gpu-operator: what lies below it", "  nodeSelector: operands go where GPUs are",
+        "  sriovDevicePlugin\n", "  driver.securityContext: each operand has what it needs\n",
+        "driver.maxParallelUpgrades (did you mean driver.upgradePolicy.maxParallelUpgrades?)",
+        "  operator.controller\n"})
+    EXPECT_NE(ran.out.find(line), std::string::npos) << line << "\n" << ran.out;
+}
+
+// What the custom resource has only as text, and ignores, is not passed on as a map that it would refuse; a
+// version that nobody named is not made up.
+TEST(chart, values_that_the_custom_resource_would_refuse_are_left_out) {
+  const Json policy = only(rendered(R"(
+operator: {initContainer: {image: {repository: a, tag: b}, version: c}}
+vgpuManager: {repository: mirror.local}
+driver: {version: null}
+)"),
+                           "ClusterPolicy");
+  EXPECT_EQ(to_text(*find(policy, {"spec", "operator", "initContainer"})), R"({"version":"c"})");
+  EXPECT_FALSE(has(policy, {"spec", "vgpuManager", "version"}));
+  EXPECT_FALSE(has(policy, {"spec", "driver", "version"}));
+}
+
 TEST(chart, notes_name_images_that_run_in_place_of_upstream_s) {
   const auto ran = helm({"install", "--dry-run=client"}, "operator: {repository: nvcr.io/nvidia}");
   ASSERT_EQ(ran.code, 0) << ran.out;

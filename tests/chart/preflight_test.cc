@@ -114,7 +114,21 @@ Json nested(const std::vector<std::string>& path, Json value) {
 bool means_something_else(const std::string& path, const Json& wrong) {
   if (path.ends_with(".version")) return wrong.is_number();  // written as text
   if (path == "operator.labels" || path == "operator.annotations") return false;
-  if (path.starts_with("kataManager.config")) return true;                       // not deployed by anybody
+  if (path.starts_with("kataManager.config")) return true;  // not deployed by anybody
+  // An image of what the defaults leave switched off is asked of no registry.
+  static const std::set<std::string> kOff = {"ccManager",
+                                             "dcgm",
+                                             "gdrcopy",
+                                             "gds",
+                                             "kataManager",
+                                             "vgpuManager",
+                                             "nodeStatusExporter",
+                                             "sandboxDevicePlugin",
+                                             "vfioManager",
+                                             "vgpuDeviceManager",
+                                             "kataSandboxDevicePlugin"};
+  if (path.ends_with(".image") && wrong.is_string() && kOff.contains(path.substr(0, path.find('.'))))
+    return true;
   return path.starts_with("operator.initContainer") || path.starts_with("psp");  // ignored by the operator
 }
 

@@ -58,12 +58,11 @@ TEST(fleet_values, files_of_administrators_that_are_right_are_passed_in_silence)
 
 TEST(fleet_values, unknown_keys_get_the_nearest_right_name) {
   says("driver:\n  verion: '1'\n",
-       "2 unknown driver.verion: no version of this chart has this key; it does nothing (did you mean "
+       "2 unknown driver.verion: this chart has no such key; it does nothing (did you mean "
        "'driver.version'?)");
   says("dcgmexporter: {}\n", "did you mean 'dcgmExporter'?");
   says("upgradePolicy: {autoUpgrade: true}\n", "did you mean 'driver.upgradePolicy'?");
-  says("sharing:\n  timeSlicing: {}\n",
-       "1 unknown sharing: no version of this chart has this key; it does nothing\n");
+  says("sharing:\n  timeSlicing: {}\n", "1 unknown sharing: this chart has no such key; it does nothing\n");
   EXPECT_EQ(findings("daemonsets: {labels: {anything: goes}}\n"), "");
   EXPECT_EQ(findings("node-feature-discovery: {worker: {whatever: 1}}\n"), "");
 }
@@ -143,6 +142,36 @@ TEST(fleet_values, values_that_ask_for_more_than_they_get_are_explained) {
   EXPECT_EQ(told[0].path, "hostPaths.driverInstallDir");
   EXPECT_EQ(told[1].path, "operator.runtimeClass");
   EXPECT_EQ(told[1].kind, ValuesFinding::Kind::kRefused);
+}
+
+// Values of another chart, of an old one, and of one that has this as a part.
+TEST(fleet_values, keys_that_are_not_the_chart_s_are_told_with_what_is_known_of_them) {
+  says("gpu-operator: {driver: {enabled: false}}\n",
+       "1 unknown gpu-operator: this chart has no such key; it does nothing; what lies below it belongs at "
+       "the top");
+  says("nodeSelector: {a: b}\n", "it does nothing; operands go where GPUs are");
+  says("gfd: {securityContext: {}}\n",
+       "unknown gfd.securityContext: this chart has no such key; it does nothing; "
+       "each operand has what it needs\n");
+  says("driver: {maxParallelUpgrades: 5}\n", "(did you mean 'driver.upgradePolicy.maxParallelUpgrades'?)");
+  EXPECT_EQ(findings("operator: {controller: {}}\n"),
+            "1 unknown operator.controller: this chart has no such key; it does nothing\n");
+}
+
+TEST(fleet_values, images_of_what_is_switched_off_are_nobody_s_concern) {
+  const std::string odd = "repository: 'r/\"\"', image: i, version: v";
+  EXPECT_EQ(findings("vgpuManager: {enabled: false, " + odd + "}\n"), "");
+  EXPECT_EQ(findings("vfioManager: {" + odd + "}\n"), "");
+  EXPECT_EQ(findings("driver: {enabled: false, manager: {" + odd + "}}\n"), "");
+  says("gds: {enabled: true, " + odd + "}\n", "broken gds.repository: makes ");
+  says("{sandboxWorkloads: {enabled: true}, vfioManager: {" + odd + "}}\n", "broken vfioManager.repository");
+  says("driver: {version: ''}\n",
+       "broken driver.version: is empty; the operator needs repository, image and");
+}
+
+// As the chart of old had it; helm leaves the map that is there.
+TEST(fleet_values, feature_discovery_s_configuration_may_be_text) {
+  EXPECT_EQ(findings("node-feature-discovery: {worker: {config: 'sources: {}'}}\n"), "");
 }
 
 TEST(fleet_values, what_is_refused_is_told_once) {

@@ -23,8 +23,7 @@ app.kubernetes.io/component: gpu-operator
 {{- end }}
 
 {{/*
-The keys of a values block that the custom resource has, as they are given: dict "block" "keys" (a list) "version" (the
-version where the block leaves it empty; "" for none). What is empty (null, "", [], {}) is left out, false and 0 are not.
+The keys of a values block that the custom resource has, as they are given: dict "block" "keys" (a list). What is empty (null, "", [], {}) is left out, false and 0 are not.
 */}}
 {{- define "gpu-operator.pick" -}}
 {{- $out := dict -}}
@@ -40,10 +39,6 @@ version where the block leaves it empty; "" for none). What is empty (null, "", 
 {{- $_ := set $out $key $value -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}
-{{- if and .version (has "version" .keys) (not (hasKey $out "version")) -}}
-{{/* An image alone is a whole reference: no version belongs to it. */}}
-{{- if $block.repository -}}{{- $_ := set $out "version" .version -}}{{- end -}}
 {{- end -}}
 {{- toYaml $out -}}
 {{- end }}
@@ -66,7 +61,7 @@ block of files/images.yaml, whose image is found there; optional).
 {{- $image := fromJson (include "gpu-operator.ownImage" (dict "key" .own "root" .root)) -}}
 {{- $block = merge (omit $image "instead") (omit $block "repository" "image" "version") -}}
 {{- end -}}
-{{- include "gpu-operator.pick" (dict "block" $block "keys" $keys "version" .root.Chart.AppVersion) -}}
+{{- include "gpu-operator.pick" (dict "block" $block "keys" $keys) -}}
 {{- end }}
 
 {{/* The driver manager of a block: dict "block" "root" "own". */}}

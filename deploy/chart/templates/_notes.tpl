@@ -1,6 +1,7 @@
 {{/*
-Adds to out.list a line for each key below values that known does not have, with the nearest name beside it.
-dict "values" "path" "known" (key → true, from files/keys.txt) "out".
+Adds to out.list a line for each key below values that known does not have, with what is known of it or the nearest name
+beside it. dict "values" "path" "known" (key → true, from files/keys.txt) "foreign" (key → text, from files/foreign.yaml)
+"out".
 */}}
 {{- define "gpu-operator.unknownKeys" -}}
 {{- $at := . -}}
@@ -9,11 +10,13 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- if not (hasKey $at.known (printf "%s.*" $path)) -}}
 {{- if hasKey $at.known $path -}}
 {{- if kindIs "map" $value -}}
-{{- include "gpu-operator.unknownKeys" (dict "values" $value "path" $path "known" $at.known "out" $at.out) -}}
+{{- include "gpu-operator.unknownKeys" (dict "values" $value "path" $path "known" $at.known "foreign" $at.foreign "out" $at.out) -}}
 {{- end -}}
 {{- else -}}
-{{- $near := include "gpu-operator.nearestKey" (dict "path" $path "known" $at.known) -}}
-{{- $line := ternary $path (printf "%s (did you mean %s?)" $path $near) (eq $near "") -}}
+{{- $says := get $at.foreign $path -}}
+{{- if and (not $says) $at.path -}}{{- $says = get $at.foreign (printf "*.%s" $key) -}}{{- end -}}
+{{- $near := ternary "" (include "gpu-operator.nearestKey" (dict "path" $path "known" $at.known)) (ne $says "") -}}
+{{- $line := ternary (printf "%s: %s" $path $says) (ternary $path (printf "%s (did you mean %s?)" $path $near) (eq $near "")) (ne $says "") -}}
 {{- $_ := set $at.out "list" (append $at.out.list $line) -}}
 {{- end -}}
 {{- end -}}
@@ -30,12 +33,15 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- toJson $pairs -}}
 {{- end }}
 
-{{/* The known key with the same parent that shares most pairs of letters; else one elsewhere whose last part is the same. */}}
+{{/*
+The known key with the same parent that shares most pairs of letters, of about the same length; else one in the same section
+or high up whose last part is the same.
+*/}}
 {{- define "gpu-operator.nearestKey" -}}
 {{- $name := last (splitList "." .path) -}}
 {{- $parent := trimSuffix $name .path -}}
 {{- $mine := fromJson (include "gpu-operator.pairs" $name) -}}
-{{- $best := "" -}}{{- $score := 49 -}}{{- $same := "" -}}
+{{- $best := "" -}}{{- $score := ternary 49 65 (lt (len $name) 11) -}}{{- $same := "" -}}
 {{- range $candidate, $_ := .known -}}
 {{- $plain := trimSuffix ".*" $candidate -}}
 {{- $word := last (splitList "." $plain) -}}
@@ -44,8 +50,9 @@ dict "values" "path" "known" (key → true, from files/keys.txt) "out".
 {{- $shared := 0 -}}
 {{- range $pair, $_ := $mine -}}{{- if hasKey $theirs $pair -}}{{- $shared = add1 $shared -}}{{- end -}}{{- end -}}
 {{- $likeness := div (mul 200 $shared) (max 1 (add (len $mine) (len $theirs))) -}}
-{{- if gt (int $likeness) (int $score) -}}{{- $score = $likeness -}}{{- $best = $plain -}}{{- end -}}
-{{- else if and (eq (lower $word) (lower $name)) (not $same) (gt (len $name) 5) -}}
+{{- $longer := sub (len $word) (len $name) -}}
+{{- if and (gt (int $likeness) (int $score)) (le (int $longer) 2) (ge (int $longer) -2) -}}{{- $score = $likeness -}}{{- $best = $plain -}}{{- end -}}
+{{- else if and (eq (lower $word) (lower $name)) (not $same) (gt (len $name) 5) (or (lt (len (splitList "." $plain)) 3) (eq (first (splitList "." $plain)) (first (splitList "." $parent)))) -}}
 {{- $same = $plain -}}
 {{- end -}}
 {{- end -}}
