@@ -42,6 +42,8 @@ Result<YamlDocument> read_values(const std::string& file) {
   if (documents.empty()) return nothing;
   if (!documents.front().value.is_object())
     return fail(Code::kInvalid, "read '" + file + "': a values file is a map of keys");
+  if (const auto other = fleet::no_values_file(documents.front().value); !other.empty())
+    return fail(Code::kInvalid, "read '" + file + "': " + other);
   return std::move(documents.front());
 }
 

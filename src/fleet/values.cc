@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -430,6 +431,19 @@ std::vector<ValuesFinding> check_policy_env(const Json& spec) {
     if (get_string(spec, {"fleet", taint, "key"}).empty()) set(document.value, {"fleet", taint, "key"}, key);
   }
   return Check({&document, 1}, kRules).advice_only();
+}
+
+std::string no_values_file(const Json& value) {
+  const auto kind = get_string(value, {"kind"});
+  if (kind.empty() || get_string(value, {"apiVersion"}).empty()) return "";
+  static const std::map<std::string_view, const char*> kPlaces = {
+      {"HelmRelease", "spec.values"},
+      {"HelmChart", "spec.valuesContent"},
+      {"HelmChartConfig", "spec.valuesContent"},
+      {"Application", "spec.source.helm.values or valuesObject"}};
+  const auto place = kPlaces.find(kind);
+  return "is a " + str(kind) + ", not a values file" +
+         (place == kPlaces.end() ? "" : "; give what is in " + std::string(place->second) + " alone");
 }
 
 bool installable(const std::vector<ValuesFinding>& findings) {

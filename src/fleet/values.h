@@ -17,7 +17,7 @@ namespace gpuop::fleet {
 struct ValuesRules {
   JsonArray advice;         // as in files/advice.yaml
   JsonArray images;         // as in files/images.yaml
-  JsonArray foreign;  // as in files/foreign.yaml
+  JsonArray foreign;        // as in files/foreign.yaml
   std::string app_version;  // of Chart.yaml, which is the programs' own
   Json schema;              // values.schema.json
   Json defaults;            // values.yaml
@@ -53,6 +53,10 @@ Json merged_values(std::span<const YamlDocument> files, const Json& defaults);
 // was set with kubectl, or by another chart, is told as well. kRefused: it would ruin nodes, and must not be
 // carried out.
 std::vector<ValuesFinding> check_policy_env(const Json& spec);
+
+// Of an object that brings a chart into a cluster (HelmRelease, HelmChart, Application, any other), which was
+// taken for the values in it: that it is none, and where they are. "" for a values file.
+std::string no_values_file(const Json& value);
 
 // Whether the chart would install and the operator take it.
 bool installable(const std::vector<ValuesFinding>& findings);

@@ -1,5 +1,6 @@
 #include "policy/schema.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -319,6 +320,12 @@ bool is_trivial(const Json& json) {
   return is_whole(json) && to_text(json) == "0";
 }
 
+// A block that is off where it does not say otherwise, as catalogs' policies have it with its defaults.
+bool is_left_off(const Schema& schema, const Json& json) {
+  return json.is_object() && !has(json, {"enabled"}) &&
+         std::ranges::any_of(schema.properties, [](const Property& one) { return one.name == "enabled"; });
+}
+
 void collect_notes(const Schema& schema, const Json& json, const std::string& path, std::vector<Note>& out) {
   if (schema.kind == Kind::kArray && json.is_array() && schema.items) {
     for (std::size_t i = 0; i < json.get_array().size(); ++i)
@@ -336,7 +343,7 @@ void collect_notes(const Schema& schema, const Json& json, const std::string& pa
       out.push_back({Note::Kind::kUnknownField, here,
                      here + ": unknown field, has no effect" + did_you_mean(str(key), names)});
     } else if (known->schema.deprecated) {
-      if (!is_trivial(value))
+      if (!is_trivial(value) && !is_left_off(known->schema, value))
         out.push_back(
             {Note::Kind::kDeprecatedField, here, here + ": deprecated, " + known->schema.deprecation});
     } else {

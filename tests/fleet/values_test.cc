@@ -174,6 +174,14 @@ TEST(fleet_values, feature_discovery_s_configuration_may_be_text) {
   EXPECT_EQ(findings("node-feature-discovery: {worker: {config: 'sources: {}'}}\n"), "");
 }
 
+TEST(fleet_values, objects_that_hold_values_are_none) {
+  auto told = [](const std::string& yaml) { return no_values_file(parse_yaml_one(yaml, "f")->value); };
+  EXPECT_EQ(told("{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {}}}"),
+            "is a HelmRelease, not a values file; give what is in spec.values alone");
+  EXPECT_EQ(told("{apiVersion: v1, kind: ConfigMap}"), "is a ConfigMap, not a values file");
+  EXPECT_EQ(told("driver: {enabled: false}"), "");
+}
+
 TEST(fleet_values, what_is_refused_is_told_once) {
   const std::string told = findings("toolkit: {env: [{name: CONTAINERD_RUNTIME_CLASS, value: runc}]}\n");
   EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;

@@ -218,6 +218,11 @@ TEST(policy, unknown_and_deprecated_fields_are_taken_and_named) {
   EXPECT_TRUE(
       notes_of("{psp: {enabled: false}, kataManager: {enabled: false, image: x}, cdi: {default: false}}")
           .empty());
+  // A block that is off where nothing is said, with its defaults, as the policies of catalogs have it.
+  EXPECT_TRUE(
+      notes_of("{kataManager: {config: {artifactsDir: /opt/a}}, operator: {initContainer: {}}}").empty());
+  EXPECT_EQ(notes_of("{operator: {initContainer: {version: '1'}}}"),
+            (std::vector<std::string>{"spec.operator.initContainer: deprecated, ignored"}));
 }
 
 TEST(policy, nulls_count_as_absent) {
