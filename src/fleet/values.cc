@@ -241,6 +241,8 @@ class Check {
                                                       "vfioManager",         "ccManager",
                                                       "sandboxDevicePlugin", "kataSandboxDevicePlugin"};
     if (kOfMachines.contains(path) && !is_set(lookup(merged_, "sandboxWorkloads.enabled"))) return true;
+    if (path == "draDriver" && !is_set(lookup(merged_, "gpuCluster.deployCR"))) return true;
+    if (path == "operator.initContainer" || path == "kataManager") return true;  // ignored
     const Json* enabled = find(section, {"enabled"});
     return enabled && enabled->is_bool() && !enabled->get_bool();
   }

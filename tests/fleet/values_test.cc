@@ -163,6 +163,12 @@ TEST(fleet_values, images_of_what_is_switched_off_are_nobody_s_concern) {
   EXPECT_EQ(findings("vgpuManager: {enabled: false, " + odd + "}\n"), "");
   EXPECT_EQ(findings("vfioManager: {" + odd + "}\n"), "");
   EXPECT_EQ(findings("driver: {enabled: false, manager: {" + odd + "}}\n"), "");
+  EXPECT_EQ(findings("draDriver: {" + odd + "}\n"), "");
+  // Ignored, and named once.
+  const std::string old = findings("operator: {initContainer: {repository: r, image: cuda}}\n");
+  EXPECT_EQ(old,
+            "1 no-effect operator.initContainer: nothing; no operand needs that image any more. Instead: "
+            "remove it\n");
   says("gds: {enabled: true, " + odd + "}\n", "broken gds.repository: makes ");
   says("{sandboxWorkloads: {enabled: true}, vfioManager: {" + odd + "}}\n", "broken vfioManager.repository");
   says("driver: {version: ''}\n",
