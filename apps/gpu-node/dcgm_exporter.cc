@@ -125,6 +125,9 @@ int dcgm_exporter_main(int argc, char** argv) {
     fatal(started.error());
     return code;
   }
+  if (const std::string& file = env["SERVING_FILE"]; !file.empty()) {
+    if (auto told = write_file_atomic(file, ""); !told) fatal(told.error());
+  }
   if (code == 0) loop.run();
   // A handle on a GPU that outlives us keeps its driver from unloading.
   if (!exporter->close(std::chrono::seconds(8))) log::warn("the driver did not let go in time");

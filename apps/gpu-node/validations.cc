@@ -5,13 +5,17 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
 
 #include "base/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "cli.h"
+#include "kube/client.h"
+#include "kube/config.h"
 #include "roles.h"
+#include "validate/progress.h"
 #include "validate/sequence.h"
 
 namespace gpuop {
@@ -32,8 +36,25 @@ Result<> become(std::vector<std::string> program) {
   return fail(errno_error("run '" + program.front() + "'", errno));
 }
 
+// Tells by the pod's annotation what takes long. The client is made when there is something to tell.
+std::unique_ptr<validate::Progress> progress_of_pod(Loop& loop) {
+  validate::ProgressOptions options;
+  options.ns = env_or("POD_NAMESPACE");
+  options.pod = env_or("POD_NAME");
+  options.told = !env_or("VALIDATION_TOLD").empty();
+  auto made = std::make_shared<std::unique_ptr<kube::Client>>();
+  return std::make_unique<validate::Progress>(loop, options, [&loop, made]() -> Result<kube::Client*> {
+    if (!*made) {
+      kube::ClientOptions own;
+      own.user_agent = "nvidia-validator";
+      *made = TRY(kube::make_client(loop, TRY(kube::find_config(env_or("KUBECONFIG"))), own));
+    }
+    return made->get();
+  });
+}
+
 Result<int> validate_all(const std::vector<std::string>& words, validate::Sequence sequence,
-                         const fs::path& passed_file) {
+                         const fs::path& passed_file, bool tell) {
   sequence.steps = TRY(validate::parse_steps(words));
   sequence.pod = env_or("POD_UID");
   sequence.validator = {self_path().string(), "validator"};
@@ -44,6 +65,9 @@ Result<int> validate_all(const std::vector<std::string>& words, validate::Sequen
     stopped_by = number;
     loop.stop();
   });
+  std::unique_ptr<validate::Progress> progress;
+  if (tell) progress = progress_of_pod(loop);
+  sequence.progress = progress.get();
   const auto code = validate::run_sequence(loop, sequence);
   if (stopped_by != 0) return 128 + stopped_by;
   if (code && *code == 0 && !passed_file.empty()) TRY(write_file_atomic(passed_file, ""));
@@ -62,10 +86,14 @@ int validations_main(int argc, char** argv) {
   std::vector<std::string> words;
   validate::Sequence sequence;
   fs::path passed_file;
+  bool tell = false;
   app.add_option("STEP", words, "component of the validator, followed by NAME=value of its environment")
       ->required();
   app.add_option("--record", sequence.record, "file that says what passed in this pod (POD_UID)");
   app.add_option("--passed-file", passed_file, "file that is made when all have passed");
+  app.add_flag("--tell", tell,
+               "say which step takes long by an annotation of this pod (POD_NAME, POD_NAMESPACE; "
+               "VALIDATION_TOLD: the annotation as it is)");
   app.add_option("--output-dir", sequence.output_dir, "folder of the gate files")
       ->envname("OUTPUT_DIR")
       ->capture_default_str();
@@ -73,7 +101,7 @@ int validations_main(int argc, char** argv) {
 
   log::setup("validations");
   Result<> became{};
-  const auto code = validate_all(words, std::move(sequence), passed_file);
+  const auto code = validate_all(words, std::move(sequence), passed_file, tell);
   if (code && *code == 0) became = become(std::move(program));
   if (const Error* error = !code ? &code.error() : !became ? &became.error() : nullptr) {
     log::error(error->text());

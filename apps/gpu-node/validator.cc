@@ -2,16 +2,19 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <tuple>
 
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "cli.h"
 #include "roles.h"
 #include "validate/node_status.h"
+#include "validate/sequence.h"
 #include "validate/validator.h"
 
 namespace gpuop {
@@ -21,6 +24,13 @@ namespace {
 void leave_message(const std::string& text) {
   const Fd file(::open("/dev/termination-log", O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (file) std::ignore = ::write(file.get(), text.data(), text.size());
+}
+
+// To the sequence of validations that this process is a step of.
+void report(int fd, bool failing, std::string why) {
+  std::ranges::replace(why, '\n', ' ');
+  why = (failing ? "failing " : "waiting ") + why + "\n";
+  std::ignore = ::write(fd, why.data(), why.size());
 }
 
 }  // namespace
@@ -74,6 +84,12 @@ int validator_main(int argc, char** argv) {
   }
   options.interval = std::chrono::seconds(*seconds);
   options.driver.status_dir = options.output_dir;
+  if (const auto fd = parse_int(env_or(validate::kReportFd)); fd && *fd > 2) {
+    ::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
+    options.waiting = [fd = static_cast<int>(*fd)](bool failing, const std::string& why) {
+      report(fd, failing, why);
+    };
+  }
   if (const auto checked = validate::check_options(options); !checked) {
     log::error(checked.error().text());
     return 1;

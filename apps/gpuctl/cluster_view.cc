@@ -18,15 +18,14 @@ fleet::Objects all_of(const kube::Informer& informer) {
 
 }  // namespace
 
-ClusterWatch::ClusterWatch(kube::Client& client, std::string ns)
-    : policies(
-          client, kube::kClusterPolicies,
-          keep("", {"spec.devicePlugin.enabled", "spec.gfd.enabled", "spec.dcgmExporter.enabled", "status"})),
-      nodes(client, kube::kNodes, keep("", {"status.allocatable", "status.capacity", "status.conditions"})),
-      pods(client, kube::kPods,
-           keep(std::move(ns), {"spec.nodeName", "status.phase", "status.conditions",
-                                "status.containerStatuses", "status.initContainerStatuses"})) {
-  for (kube::Informer* informer : {&policies, &nodes, &pods}) {
+ClusterWatch::ClusterWatch(kube::Client& client, const std::string& ns)
+    : policies(client, kube::kClusterPolicies, keep("", fleet::policy_fields())),
+      nodes(client, kube::kNodes, keep("", fleet::node_fields())),
+      pods(client, kube::kPods, keep(ns, fleet::pod_fields())),
+      daemonsets(client, kube::kDaemonSets, keep(ns, fleet::daemonset_fields())),
+      gpu_clusters(client, kube::kGpuClusters, keep("", {"status"})),
+      drivers(client, kube::kNvidiaDrivers, keep("", {"status"})) {
+  for (kube::Informer* informer : {&policies, &nodes, &pods, &daemonsets, &gpu_clusters, &drivers}) {
     informer->on_change([this](const auto&, const auto&) {
       if (changed_) changed_();
     });
@@ -35,11 +34,17 @@ ClusterWatch::ClusterWatch(kube::Client& client, std::string ns)
 }
 
 Result<> ClusterWatch::wait_synced(Loop& loop, Duration limit) {
-  // Without our CRD there is no ClusterPolicy, which is an answer too.
-  const auto no_crd = [this] {
-    return policies.fault().find("could not find the requested resource") != std::string::npos;
+  // Without our CRD there is no ClusterPolicy, which is an answer too. Of what explains more, a refusal is.
+  const auto absent = [](const kube::Informer& informer) {
+    return informer.fault().find("could not find the requested resource") != std::string::npos;
   };
-  const auto synced = [&] { return (policies.synced() || no_crd()) && nodes.synced() && pods.synced(); };
+  const auto known = [](const kube::Informer& informer) {
+    return informer.synced() || !informer.fault().empty();
+  };
+  const auto synced = [&] {
+    return (policies.synced() || absent(policies)) && nodes.synced() && pods.synced() && known(daemonsets) &&
+           known(gpu_clusters) && known(drivers);
+  };
   if (loop.run_until(synced, limit)) return {};
   for (const kube::Informer* informer : {&nodes, &policies, &pods}) {
     if (!informer->synced() && !informer->fault().empty())
@@ -53,7 +58,8 @@ fleet::Objects ClusterWatch::all_pods() const {
 }
 
 fleet::ClusterChain ClusterWatch::chain() const {
-  return fleet::cluster_chain(all_of(policies), all_of(nodes), all_of(pods));
+  return fleet::cluster_chain({all_of(policies), all_of(nodes), all_of(pods), all_of(daemonsets),
+                               all_of(gpu_clusters), all_of(drivers)});
 }
 
 }  // namespace gpuop

@@ -13,14 +13,14 @@ namespace gpuop {
 
 class ClusterWatch {
  public:
-  ClusterWatch(kube::Client& client, std::string ns);
+  ClusterWatch(kube::Client& client, const std::string& ns);
   // kTimeout with the first fault, when the cluster does not answer in time.
   Result<> wait_synced(Loop& loop, Duration limit);
   void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
   fleet::ClusterChain chain() const;
   fleet::Objects all_pods() const;  // of the operator's namespace
 
-  kube::Informer policies, nodes, pods;
+  kube::Informer policies, nodes, pods, daemonsets, gpu_clusters, drivers;
 
  private:
   std::function<void()> changed_;

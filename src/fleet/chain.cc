@@ -1,12 +1,14 @@
 #include "fleet/chain.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
+#include <initializer_list>
+#include <map>
 #include <set>
 
 #include "base/text.h"
 #include "fleet/faults.h"
+#include "fleet/missing.h"
+#include "fleet/validation.h"
 #include "kube/object.h"
 
 namespace gpuop::fleet {
@@ -14,15 +16,33 @@ namespace {
 
 constexpr std::string_view kValidator = "nvidia-operator-validator";
 
+// What an operand is called where it has a stage.
+struct Operand {
+  std::string_view stage, label, app;
+};
+constexpr Operand kDriver{"driver", "driver", "nvidia-driver-daemonset"};
+constexpr Operand kToolkit{"toolkit", "container-toolkit", "nvidia-container-toolkit-daemonset"};
+constexpr Operand kCuda{"cuda", "", "nvidia-cuda-validator"};
+constexpr Operand kPlugin{"plugin", "device-plugin", "nvidia-device-plugin-daemonset"};
+constexpr Operand kLabels{"labels", "gpu-feature-discovery", "gpu-feature-discovery"};
+constexpr Operand kTelemetry{"telemetry", "dcgm-exporter", "nvidia-dcgm-exporter"};
+constexpr Operand kSandbox{"nvidia-sandbox-validator", "sandbox-validator", "nvidia-sandbox-validator"};
+
+bool newer(const Json& pod, const Json& other) {
+  return get_string(pod, {"metadata", "creationTimestamp"}) >
+         get_string(other, {"metadata", "creationTimestamp"});
+}
+
+bool is_discovery(const Json& pod) {
+  return kube::label(pod, "app.kubernetes.io/name") == "node-feature-discovery";
+}
+
 // The pod of an operand on this node: the newest that is not being deleted.
 const Json* pod_of(const Objects& pods, std::string_view app) {
   const Json* found = nullptr;
   for (const auto& pod : pods) {
     if (kube::label(*pod, "app") != app || has(*pod, {"metadata", "deletionTimestamp"})) continue;
-    if (!found || get_string(*pod, {"metadata", "creationTimestamp"}) >
-                      get_string(*found, {"metadata", "creationTimestamp"})) {
-      found = pod.get();
-    }
+    if (!found || newer(*pod, *found)) found = pod.get();
   }
   return found;
 }
@@ -38,22 +58,68 @@ const Json* driver_pod(const Objects& pods) {
   return drivers.empty() ? nullptr : pod_of(drivers, kube::label(*drivers.back(), "app"));
 }
 
-const Json* status_of(const Json& pod, std::string_view container) {
-  for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
-    for (const auto& status : get_array(pod, {"status", list})) {
-      if (get_string(status, {"name"}) == container) return &status;
-    }
-  }
-  return nullptr;
+std::string deploy_key(std::string_view operand) {
+  return "nvidia.com/gpu.deploy." + std::string(operand);
 }
-
-bool completed(const Json* status) {
-  return status && has(*status, {"state", "terminated"}) &&
-         get_int(*status, {"state", "terminated", "exitCode"}, -1) == 0;
-}
-
 std::string deploy_label(const Json& node, std::string_view operand) {
-  return std::string(kube::label(node, "nvidia.com/gpu.deploy." + std::string(operand)));
+  return std::string(kube::label(node, deploy_key(operand)));
+}
+
+// Whether a node's label lets an operand's pod come to it (operator.md §4.2, §4.5).
+struct Deploy {
+  enum class State { kWanted, kPaused, kOff } state = State::kWanted;
+  std::string
+      why;  // paused, off: "switched off on this node by its label nvidia.com/gpu.deploy.driver=false"
+  std::string cure;  // "… : kubectl label …"
+  bool wanted() const { return state == State::kWanted; }
+  bool off() const { return state == State::kOff; }
+};
+
+Deploy deploy_of(const Json& node, std::string_view operand) {
+  const std::string key = deploy_key(operand);
+  const std::string value = deploy_label(node, operand);
+  const std::string command = "kubectl label node " + std::string(kube::name_of(node)) + " " + key;
+  if (value == "true") return {};
+  if (value.empty())
+    return {Deploy::State::kOff, "not wanted on this node, which has no label " + key,
+            "to have it here: " + command + "=true"};
+  if (value.starts_with("paused") || value.find("_paused-for") != std::string::npos)
+    return {Deploy::State::kPaused, "paused on this node by its label " + key + "=" + value,
+            "who wrote the label takes it back when done; by hand: " + command + "=true --overwrite"};
+  return {Deploy::State::kOff, "switched off on this node by its label " + key + "=" + value,
+          "to have it here: " + command + "=true --overwrite"};
+}
+
+// All that a stage is judged by.
+struct View {
+  const Json& node;
+  const Objects& pods;
+  const ChainFacts& facts;
+  const Json* validator = nullptr;
+  std::optional<Time> since;  // what ended before says nothing of now
+
+  bool off(const Operand& operand) const { return facts.off.contains(std::string(operand.stage)); }
+  std::optional<Fault> fault(const Json& pod) const { return fault_of(pod, since); }
+};
+
+// Since when the node is up, as its condition says; nullopt: it does not.
+std::optional<Time> up_since(const Json& node) {
+  const Json* ready = kube::condition(node, "Ready");
+  if (!ready || get_string(*ready, {"status"}) != "True") return std::nullopt;
+  const auto since = parse_time(get_string(*ready, {"lastTransitionTime"}));
+  return since ? std::optional(*since) : std::nullopt;
+}
+
+void switch_off(Stage& stage, const std::string& why, bool here) {
+  stage.state = StageState::kOff;
+  stage.detail = why;
+  stage.here = here;
+}
+
+void missing(Stage& stage, const View& view, std::string_view app) {
+  Missing why = why_missing(view.node, view.facts.daemonsets, app);
+  stage.detail = std::move(why.detail);
+  stage.cure = std::move(why.cure);
 }
 
 void failed(Stage& stage, const Json& pod, const Fault& fault) {
@@ -65,16 +131,14 @@ void failed(Stage& stage, const Json& pod, const Fault& fault) {
   stage.cure = fault.cure;
 }
 
-constexpr const char* kAskDaemonSet = "see why its DaemonSet makes none: kubectl describe daemonset ";
-
 void not_ready(Stage& stage, const Json& pod) {
   stage.pod = kube::name_of(pod);
   stage.detail = "pod " + stage.pod + " is not ready yet";
 }
 
-Stage new_stage(std::string name) {
+Stage new_stage(std::string_view name) {
   Stage stage;
-  stage.name = std::move(name);
+  stage.name = name;
   stage.state = StageState::kWorking;
   return stage;
 }
@@ -96,83 +160,153 @@ Stage discovered(const Json& node) {
   return stage;
 }
 
-// What the validator does, in its order.
-constexpr std::array<std::string_view, 4> kSteps = {"driver", "toolkit", "cuda", "plugin"};
-
-// The step at which a container that does all of them failed last, by the message that it left; the end where
-// it left none.
-auto failed_step(const Json& status) {
-  for (std::string_view state : {"state", "lastState"}) {
-    const auto message = get_string(status, {state, "terminated", "message"});
-    const auto step = std::ranges::find(kSteps, message.substr(0, message.find(": ")));
-    if (step != kSteps.end()) return step;
-  }
-  return kSteps.end();
+// "kubectl -n gpu-operator logs POD"
+std::string logs_of(const Json& pod) {
+  const std::string ns(kube::namespace_of(pod));
+  return "kubectl " + (ns.empty() ? "" : "-n " + ns + " ") + "logs " + std::string(kube::name_of(pod));
 }
 
-// The status of the validator's container that proves `name`: an init container for it, as upstream has them,
-// or our one for all. `passed`: that the step is behind it; of ours this shows by the step at which it failed
-// or, as long as none did, by what else was `seen`.
-const Json* proving(const Json& validator, std::string_view name, bool seen, bool& passed) {
-  if (!get_array(validator, {"status", "initContainerStatuses"}).empty()) {
-    const Json* status = status_of(validator, std::string(name) + "-validation");
-    passed = completed(status);
-    return status;
-  }
-  const Json* status = status_of(validator, kValidator);
-  if (status == nullptr) return nullptr;
-  const auto step = failed_step(*status);
-  passed = step == kSteps.end() && seen;
-  if (step == kSteps.end() || *step == name) return status;
-  passed = std::ranges::find(kSteps, name) < step;
-  return nullptr;
+// What to look at when a step does not pass.
+std::string cure_of_step(const Operand& operand, const Json* worker, const View& view) {
+  const std::string node(kube::name_of(view.node));
+  const std::string log = worker ? logs_of(*worker) : std::string();
+  if (operand.stage == "driver")
+    return worker ? "read what the driver says: " + log
+                  : "run nvidia-smi on node " + node +
+                        " and mend the driver that is installed there, or let the policy bring one "
+                        "(driver.enabled)";
+  if (log.empty()) return "run nvidia-smi on node " + node;
+  return "run nvidia-smi on node " + node + ", and read " + log;
 }
 
-// A stage that the validator's pod proves. `seen`: something else shows that it has.
-Stage validated(const std::string& name, const Json* validator, const Json* worker, bool seen) {
-  Stage stage = new_stage(name);
-  if (validator) {
-    bool passed = false;
-    const Json* status = proving(*validator, name, seen, passed);
-    if (passed || pod_ready(*validator)) {
-      stage.state = StageState::kDone;
-      // What was proven once need not hold any more.
-      if (worker && !pod_ready(*worker)) {
-        stage.state = StageState::kWorking;
-        not_ready(stage, *worker);
-        if (auto fault = fault_of(*worker)) failed(stage, *worker, *fault);
-      }
-      return stage;
-    }
-    if (status && has(*status, {"state", "running"})) stage.detail = "being validated";
-    if (status) {
-      if (auto fault = container_fault(*validator, *status)) failed(stage, *validator, *fault);
-    }
-  } else {
-    stage.detail = "pod of " + std::string(kValidator) + " is not there yet";
-    stage.cure = kAskDaemonSet + std::string(kValidator);
+// The validator's container says what it waits for, or what failed.
+void noted(Stage& stage, const View& view, const Operand& operand, const hardware::ValidationNote& note,
+           const Json* worker) {
+  if (note.message.empty()) return;
+  stage.pod = kube::name_of(*view.validator);
+  stage.detail = "pod " + stage.pod + (note.failing ? ": " : " waits: ") + note.message;
+  stage.cure = cure_of_step(operand, worker, view);
+  if (note.failing) stage.state = StageState::kFailed;
+  if (worker || operand.label.empty()) return;
+  // Nothing brings what it waits for.
+  const Deploy deploy = deploy_of(view.node, operand.label);
+  if (!view.off(operand) && !deploy.off()) return;
+  stage.state = StageState::kFailed;
+  if (deploy.off() && !view.off(operand)) {
+    stage.detail += "; the " + std::string(operand.stage) + " is " + deploy.why;
+    stage.cure = deploy.cure;
   }
-  // The operand's own fault explains more than the validator that waits for it.
+}
+
+// Its pod is there, and no container of it has begun.
+bool not_started(const Json* status) {
+  return status == nullptr || get_string(*status, {"state", "waiting", "reason"}) == "ContainerCreating";
+}
+
+// The operand's own pod explains more than the validator that waits for it.
+void explain_by_worker(Stage& stage, const View& view, const Operand& operand, const Json* worker) {
   if (worker) {
-    if (auto fault = fault_of(*worker)) {
+    if (auto fault = view.fault(*worker)) {
       failed(stage, *worker, *fault);
     } else if (!pod_ready(*worker) && stage.detail.empty()) {
       not_ready(stage, *worker);
     }
+    return;
+  }
+  if (operand.label.empty() || view.off(operand) || !deploy_of(view.node, operand.label).wanted()) return;
+  if (stage.state == StageState::kFailed) return;
+  const Missing why = why_missing(view.node, view.facts.daemonsets, operand.app);
+  if (!why.certain) return;
+  stage.detail = why.detail;
+  stage.cure = why.cure;
+}
+
+void explain_start(Stage& stage, const View& view) {
+  stage.pod = kube::name_of(*view.validator);
+  stage.detail = "pod " + stage.pod + " is not started yet";
+  const Deploy toolkit = deploy_of(view.node, kToolkit.label);
+  if (toolkit.wanted() || view.off(kToolkit)) return;
+  stage.detail += "; the container toolkit, whose runtime it needs, is " + toolkit.why;
+  stage.cure = toolkit.cure;
+}
+
+// A stage on a node whose validator is switched off: only the operand's own pod tells of it.
+Stage unvalidated(const View& view, const Operand& operand, const Json* worker, const Deploy& validator) {
+  Stage stage = new_stage(operand.stage);
+  if (worker && pod_ready(*worker)) {
+    stage.state = StageState::kDone;
+  } else if (worker) {
+    not_ready(stage, *worker);
+    if (auto fault = view.fault(*worker)) failed(stage, *worker, *fault);
+    const Json* gate = status_of(*worker, "toolkit-validation");
+    if (gate && !completed(gate) && stage.state == StageState::kWorking) {
+      stage.detail =
+          "pod " + stage.pod + " waits for " + std::string(kValidator) + ", which is " + validator.why;
+      stage.cure = validator.cure;
+    }
+  } else if (!operand.label.empty() && !view.off(operand) && deploy_of(view.node, operand.label).wanted()) {
+    missing(stage, view, operand.app);
+  } else {
+    switch_off(stage, "not validated: " + std::string(kValidator) + " is " + validator.why, true);
   }
   return stage;
 }
 
-Stage operand(const std::string& name, const Json* pod, bool wanted) {
-  Stage stage = new_stage(name);
-  if (!pod) {
-    stage.state = wanted ? StageState::kWorking : StageState::kOff;
-    if (wanted) stage.detail = "its pod is not there yet";
+// What was proven once need not hold any more.
+void still_holds(Stage& stage, const View& view, const Json* worker) {
+  stage.state = StageState::kDone;
+  if (!worker || pod_ready(*worker)) return;
+  stage.state = StageState::kWorking;
+  not_ready(stage, *worker);
+  if (auto fault = view.fault(*worker)) failed(stage, *worker, *fault);
+}
+
+// A stage that the validator's pod proves. `worker`: the pod of the operand that does the work; `seen`:
+// something else shows that it has.
+Stage validated(const View& view, const Operand& operand, const Json* worker, bool seen) {
+  Stage stage = new_stage(operand.stage);
+  if (!view.validator) {
+    const Deploy deploy = deploy_of(view.node, "operator-validator");
+    if (deploy.off()) return unvalidated(view, operand, worker, deploy);
+    missing(stage, view, kValidator);
+    if (!deploy.wanted()) {
+      stage.detail = std::string(kValidator) + " is " + deploy.why;
+      stage.cure = deploy.cure;
+    }
+    explain_by_worker(stage, view, operand, worker);
     return stage;
   }
-  if (pod_ready(*pod)) {
+  const Proof proof = proof_of(*view.validator, operand.stage, seen);
+  if (proof.passed || pod_ready(*view.validator)) {
+    still_holds(stage, view, operand.label.empty() ? nullptr : worker);
+    return stage;
+  }
+  if (proof.status && has(*proof.status, {"state", "running"})) stage.detail = "being validated";
+  if (proof.status) {
+    if (auto fault = container_fault(*view.validator, *proof.status, view.since))
+      failed(stage, *view.validator, *fault);
+  }
+  if (proof.note) noted(stage, view, operand, *proof.note, worker);
+  explain_by_worker(stage, view, operand, worker);
+  if (stage.detail.empty() && not_started(proof.status)) explain_start(stage, view);
+  return stage;
+}
+
+// An operand whose own pod is all that tells of it.
+Stage operand_stage(const View& view, const Operand& operand, const Json* pod) {
+  Stage stage = new_stage(operand.stage);
+  const Deploy deploy = deploy_of(view.node, operand.label);
+  if (view.off(operand) || deploy.off()) {
+    switch_off(stage, view.off(operand) ? "switched off by the policy" : deploy.why, !view.off(operand));
+  } else if (!pod) {
+    missing(stage, view, operand.app);
+    if (!deploy.wanted()) {
+      stage.detail = deploy.why;
+      stage.cure = deploy.cure;
+    }
+  } else if (pod_ready(*pod)) {
     stage.state = StageState::kDone;
-  } else if (auto fault = fault_of(*pod)) {
+  } else if (auto fault = view.fault(*pod)) {
     failed(stage, *pod, *fault);
   } else {
     not_ready(stage, *pod);
@@ -208,9 +342,39 @@ std::string no_resource(const Json& node) {
   return none.empty() ? "no GPU is advertised" : join(none, ", ");
 }
 
-Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& allocatable,
-                 const Json* validator, const Json* plugin, const std::set<std::string>& off) {
-  Stage stage = validated("plugin", validator, plugin, false);
+// The device plugin is switched off on this node, and a validator that is not ours may still ask for GPUs.
+Stage not_advertised(const View& view, const Deploy& deploy) {
+  Stage stage = new_stage(kPlugin.stage);
+  switch_off(stage, deploy.why, true);
+  if (!view.validator || pod_ready(*view.validator)) return stage;
+  const Proof proof = proof_of(*view.validator, kPlugin.stage, false);
+  const auto fault = proof.status && !get_array(*view.validator, {"status", "initContainerStatuses"}).empty()
+                         ? container_fault(*view.validator, *proof.status, view.since)
+                         : std::nullopt;
+  if (!fault) return stage;
+  failed(stage, *view.validator, *fault);
+  stage.here = false;
+  stage.detail += "; the device plugin is " + deploy.why;
+  stage.cure = "switch the validator off on this node too (" + deploy_key("operator-validator") +
+               "=false), or " + deploy.cure;
+  return stage;
+}
+
+Stage advertised(const View& view, const std::map<std::string, std::int64_t>& allocatable,
+                 const Json* plugin) {
+  const Deploy deploy = deploy_of(view.node, kPlugin.label);
+  if (view.off(kPlugin)) {
+    Stage stage = new_stage(kPlugin.stage);
+    switch_off(stage, "switched off by the policy", false);
+    return stage;
+  }
+  if (deploy.off()) return not_advertised(view, deploy);
+  Stage stage = validated(view, kPlugin, plugin, false);
+  if (!deploy.wanted() && !plugin) {
+    stage = new_stage(kPlugin.stage);
+    stage.detail = deploy.why;
+    stage.cure = deploy.cure;
+  }
   if (stage.state != StageState::kDone) return stage;
   if (any_allocatable(allocatable)) {
     std::vector<std::string> parts;
@@ -219,17 +383,14 @@ Stage advertised(const Json& node, const std::map<std::string, std::int64_t>& al
     stage.detail = join(parts, ", ");
     return stage;
   }
-  const bool none = !plugin && off.contains("plugin");
-  if (deploy_label(node, "device-plugin") == "false" || none) {
-    stage.state = StageState::kOff;
-    return stage;
-  }
-  stage.detail = no_resource(node);
+  stage.detail = no_resource(view.node);
   if (stage.detail.empty()) return stage;  // resources that a plugin's configuration renamed
   stage.state = StageState::kWorking;
   if (plugin) {
-    stage.cure = "run nvidia-smi on the node, and read what the device plugin says: kubectl logs " +
-                 std::string(kube::name_of(*plugin));
+    stage.cure = "run nvidia-smi on the node, and read what the device plugin says: " + logs_of(*plugin);
+  } else if (Missing why = why_missing(view.node, view.facts.daemonsets, kPlugin.app); why.certain) {
+    stage.detail += "; " + why.detail;
+    stage.cure = std::move(why.cure);
   }
   return stage;
 }
@@ -242,43 +403,51 @@ void describe_driver(Stage& stage, const Json& node, const Json* driver_pod) {
 }
 
 // Without feature discovery's worker a node's labels are old, or it has none and its GPUs are unknown.
-std::vector<std::string> discovery_faults(const Objects& pods) {
+std::vector<std::string> discovery_faults(const View& view) {
   std::vector<std::string> out;
-  for (const auto& pod : pods) {
-    if (kube::label(*pod, "role") != "worker" ||
-        kube::label(*pod, "app.kubernetes.io/name") != "node-feature-discovery")
-      continue;
-    if (auto fault = fault_of(*pod))
-      out.push_back("feature discovery: pod " + std::string(kube::name_of(*pod)) + ": " + fault->text);
+  for (const auto& pod : view.pods) {
+    if (!is_discovery(*pod) || kube::label(*pod, "role") != "worker") continue;
+    if (auto fault = view.fault(*pod))
+      out.push_back("feature discovery: pod " + std::string(kube::name_of(*pod)) + ": " + fault->text + "; " +
+                    fault->cure);
   }
   return out;
+}
+
+// Whether a pod is of a DaemonSet of ours; where DaemonSets are not known, of any.
+bool of_an_operand(const View& view, const Json& owner) {
+  if (view.facts.daemonsets.empty()) return true;
+  const auto set = std::ranges::find_if(view.facts.daemonsets, [&owner](const auto& each) {
+    return kube::name_of(*each) == get_string(owner, {"name"});
+  });
+  const Json* above = set == view.facts.daemonsets.end() ? nullptr : kube::controller_of(**set);
+  return above && get_string(*above, {"apiVersion"}).starts_with("nvidia.com/");
 }
 
 // Operands without a stage of their own are shown where they are not ready: their policy is not either.
-std::vector<Stage> others(const Objects& pods) {
-  static const std::set<std::string_view> kShown = {kValidator,
-                                                    "nvidia-driver-daemonset",
-                                                    "nvidia-container-toolkit-daemonset",
-                                                    "nvidia-device-plugin-daemonset",
-                                                    "gpu-feature-discovery",
-                                                    "nvidia-dcgm-exporter"};
-  std::map<std::string_view, const Json*> by_app;
-  for (const auto& pod : pods) {
+std::vector<Stage> others(const View& view) {
+  static const std::set<std::string_view> kShown = {kValidator,  kDriver.app,    kToolkit.app, kPlugin.app,
+                                                    kLabels.app, kTelemetry.app, kSandbox.app};
+  std::map<std::string, const Json*> newest;
+  for (const auto& pod : view.pods) {
     const Json* owner = kube::controller_of(*pod);
-    const auto app = kube::label(*pod, "app");
-    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" || app.empty() || kShown.contains(app) ||
-        kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver")
+    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" || kShown.contains(kube::label(*pod, "app")) ||
+        kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver" || is_discovery(*pod) ||
+        has(*pod, {"metadata", "deletionTimestamp"}) || !of_an_operand(view, *owner))
       continue;
-    by_app[app] = pod_of(pods, app);
+    const Json*& known = newest[std::string(get_string(*owner, {"name"}))];
+    if (!known || newer(*pod, *known)) known = pod.get();
   }
   std::vector<Stage> out;
-  for (const auto& [app, pod] : by_app) {
-    if (pod && !pod_ready(*pod)) out.push_back(operand(std::string(app), pod, true));
+  for (const auto& [name, pod] : newest) {
+    if (pod_ready(*pod)) continue;
+    Stage stage = new_stage(name);
+    not_ready(stage, *pod);
+    if (auto fault = view.fault(*pod)) failed(stage, *pod, *fault);
+    out.push_back(std::move(stage));
   }
   return out;
 }
-
-constexpr std::array kColumns = {"discovered", "driver", "toolkit", "cuda", "plugin", "labels", "telemetry"};
 
 bool has_gpu(const Json& node) {
   if (kube::label(node, "nvidia.com/gpu.present") == "true") return true;
@@ -308,36 +477,16 @@ std::vector<std::string> count_gpus(const Json& node, std::map<std::string, std:
   return short_of;
 }
 
-// "nvidia-mig-manager" "NvidiaMigManager"
-std::string camel_case(std::string_view text) {
-  std::string out;
-  bool upper = true;
-  for (const char c : text) {
-    const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    if (letter) out += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
-    upper = !letter;
-  }
-  return out;
-}
-
 // What other pods show of the steps that the validator's pod has behind it: each waits for one of them.
 struct Seen {
   bool driver = false, toolkit = false, cuda = false;
 };
 
-// Pods of one roll-out are made within this. What is older tells of an earlier validation.
-constexpr Duration kTogether = 60s;
-
-Seen seen_of(const Objects& pods, const Json* validator, const Json* toolkit, const Json* plugin) {
-  const auto created = [](const Json& pod) {
-    return parse_time(get_string(pod, {"metadata", "creationTimestamp"})).value_or(Time{});
-  };
-  const auto counts = [&](const Json* pod) {
-    return pod && created(*pod) + kTogether >= created(*validator);
-  };
+// Pods that are older than the validator's tell of an earlier validation.
+Seen seen_of(const View& view, const Json* toolkit, const Json* plugin, const Json* cuda) {
   Seen seen;
-  if (!validator) return seen;
-  const Json* cuda = pod_of(pods, "nvidia-cuda-validator");
+  if (!view.validator) return seen;
+  const auto counts = [&](const Json* pod) { return pod && !newer(*view.validator, *pod); };
   seen.cuda = counts(cuda) && get_string(*cuda, {"status", "phase"}) == "Succeeded";
   seen.toolkit = seen.cuda || (counts(plugin) && completed(status_of(*plugin, "toolkit-validation")));
   seen.driver = seen.toolkit || (counts(toolkit) && pod_ready(*toolkit));
@@ -345,49 +494,72 @@ Seen seen_of(const Objects& pods, const Json* validator, const Json* toolkit, co
 }
 
 // The stages of a node whose GPUs containers use.
-void container_stages(NodeChain& chain, const Json& node, const Objects& pods,
-                      const std::set<std::string>& off) {
-  const Json* validator = pod_of(pods, kValidator);
-  const Json* driver = driver_pod(pods);
-  const Json* toolkit = pod_of(pods, "nvidia-container-toolkit-daemonset");
-  const Json* plugin = pod_of(pods, "nvidia-device-plugin-daemonset");
-  const Seen seen = seen_of(pods, validator, toolkit, plugin);
-  chain.stages.push_back(validated("driver", validator, driver, seen.driver));
-  describe_driver(chain.stages.back(), node, driver);
-  chain.stages.push_back(validated("toolkit", validator, toolkit, seen.toolkit));
-  chain.stages.push_back(validated("cuda", validator, nullptr, seen.cuda));
-  chain.stages.push_back(advertised(node, chain.allocatable, validator, plugin, off));
+void container_stages(NodeChain& chain, const View& view) {
+  const Json* driver = driver_pod(view.pods);
+  const Json* toolkit = pod_of(view.pods, kToolkit.app);
+  const Json* plugin = pod_of(view.pods, kPlugin.app);
+  const Json* cuda = pod_of(view.pods, kCuda.app);
+  const Seen seen = seen_of(view, toolkit, plugin, cuda);
+  chain.stages.push_back(validated(view, kDriver, driver, seen.driver));
+  describe_driver(chain.stages.back(), view.node, driver);
+  chain.stages.push_back(validated(view, kToolkit, toolkit, seen.toolkit));
+  // The workload of this validation, while it tells something.
+  if (cuda && (!view.validator || newer(*view.validator, *cuda) ||
+               get_string(*cuda, {"status", "phase"}) == "Succeeded"))
+    cuda = nullptr;
+  chain.stages.push_back(validated(view, kCuda, cuda, seen.cuda));
+  chain.stages.push_back(advertised(view, chain.allocatable, plugin));
   if (plugin && pod_ready(*plugin)) chain.plugin_pod = kube::name_of(*plugin);
-  const auto wanted = [&](const char* stage, std::string_view label) {
-    return deploy_label(node, label) == "true" && validator && !off.contains(stage);
-  };
-  chain.stages.push_back(
-      operand("labels", pod_of(pods, "gpu-feature-discovery"), wanted("labels", "gpu-feature-discovery")));
-  if (chain.stages.back().state == StageState::kDone && kube::label(node, "nvidia.com/gpu.product").empty()) {
-    chain.stages.back().state = StageState::kWorking;
-    chain.stages.back().detail = "the node has no label nvidia.com/gpu.product yet";
+  chain.stages.push_back(operand_stage(view, kLabels, pod_of(view.pods, kLabels.app)));
+  if (Stage& labels = chain.stages.back();
+      labels.state == StageState::kDone && kube::label(view.node, "nvidia.com/gpu.product").empty()) {
+    labels.state = StageState::kWorking;
+    labels.detail = "the node has no label nvidia.com/gpu.product yet";
+    labels.cure = "read what feature discovery says: " + logs_of(*pod_of(view.pods, kLabels.app));
   }
-  chain.stages.push_back(
-      operand("telemetry", pod_of(pods, "nvidia-dcgm-exporter"), wanted("telemetry", "dcgm-exporter")));
+  chain.stages.push_back(operand_stage(view, kTelemetry, pod_of(view.pods, kTelemetry.app)));
+}
+
+// Of a node whose GPUs no containers use: virtual machines do, or nobody.
+void other_stages(NodeChain& chain, const View& view) {
+  const std::string all = deploy_label(view.node, "operands");
+  const bool machines = !deploy_label(view.node, kSandbox.label).empty();
+  for (const Operand& operand : {kDriver, kToolkit, kCuda, kPlugin, kLabels, kTelemetry}) {
+    chain.stages.push_back(new_stage(operand.stage));
+    if (all == "false")
+      switch_off(chain.stages.back(),
+                 "switched off on this node by its label " + deploy_key("operands") + "=false", true);
+    else
+      switch_off(chain.stages.back(),
+                 machines ? "its GPUs go to virtual machines" : "not wanted on this node", !machines);
+  }
+  if (machines) chain.stages.push_back(operand_stage(view, kSandbox, pod_of(view.pods, kSandbox.app)));
+}
+
+void add_stages(NodeChain& chain, const View& view) {
+  chain.stages.push_back(discovered(view.node));
+  if (chain.stages.back().state != StageState::kDone) {
+    for (const Operand& operand : {kDriver, kToolkit, kCuda, kPlugin, kLabels, kTelemetry})
+      chain.stages.push_back(new_stage(operand.stage));
+    return;
+  }
+  const bool containers =
+      view.validator ||
+      std::ranges::any_of(
+          std::initializer_list<std::string_view>{kDriver.label, kToolkit.label, kPlugin.label,
+                                                  "operator-validator"},
+          [&view](std::string_view operand) { return !deploy_label(view.node, operand).empty(); });
+  if (containers)
+    container_stages(chain, view);
+  else
+    other_stages(chain, view);
+  chain.unserved = std::ranges::all_of(chain.stages.begin() + 1, chain.stages.end(), [](const Stage& stage) {
+    return stage.state == StageState::kOff && stage.here;
+  });
+  for (Stage& stage : others(view)) chain.stages.push_back(std::move(stage));
 }
 
 }  // namespace
-
-std::string_view state_name(StageState state) {
-  switch (state) {
-    case StageState::kDone:
-      return "done";
-    case StageState::kWorking:
-      return "working";
-    case StageState::kWaiting:
-      return "waiting";
-    case StageState::kFailed:
-      return "failed";
-    case StageState::kOff:
-      return "off";
-  }
-  return "";
-}
 
 const Stage* NodeChain::first_broken() const {
   for (const auto& stage : stages) {
@@ -403,32 +575,6 @@ bool NodeChain::usable() const {
            return !kNeeded.contains(stage.name) || stage.state == StageState::kDone ||
                   stage.state == StageState::kOff;
          });
-}
-
-std::string BrokenLink::text() const {
-  return stage + ": " + evidence + (cure.empty() ? "" : "; " + cure);
-}
-
-std::optional<BrokenLink> NodeChain::broken_link() const {
-  if (!gpu || ready) return std::nullopt;
-  BrokenLink link;
-  if (!node_fault.empty()) {
-    link = {"node",
-            {},
-            node_fault,
-            "look at the kubelet on the node; nothing of its GPUs is known meanwhile",
-            true};
-  } else if (const Stage* stage = first_broken()) {
-    link = {stage->name,
-            {},
-            stage->detail.empty() ? "in progress" : stage->detail,
-            stage->cure,
-            stage->state == StageState::kFailed};
-  } else {
-    return std::nullopt;
-  }
-  link.reason = camel_case(link.stage) + (link.failed ? "Failed" : "NotReady");
-  return link;
 }
 
 // A node that does not say whether it is ready is none of a kubelet's, or brand new.
@@ -449,44 +595,64 @@ std::set<std::string> switched_off(const Objects& policies) {
   std::set<std::string> out;
   for (const auto& policy : policies) {
     if (get_string(*policy, {"status", "state"}) == "ignored") continue;
-    if (!get_bool(*policy, {"spec", "devicePlugin", "enabled"}, true)) out.emplace("plugin");
-    if (!get_bool(*policy, {"spec", "gfd", "enabled"}, true)) out.emplace("labels");
-    if (!get_bool(*policy, {"spec", "dcgmExporter", "enabled"}, true)) out.emplace("telemetry");
+    const auto off = [&policy](std::string_view operand) {
+      return !get_bool(*policy, {"spec", operand, "enabled"}, true);
+    };
+    if (off("driver") && !get_bool(*policy, {"spec", "driver", "useNvidiaDriverCRD"})) out.emplace("driver");
+    if (off("toolkit")) out.emplace("toolkit");
+    if (off("devicePlugin")) out.emplace("plugin");
+    if (off("gfd")) out.emplace("labels");
+    if (off("dcgmExporter")) out.emplace("telemetry");
   }
   return out;
 }
 
-NodeChain chain_of(const Json& node, const Objects& pods, const std::set<std::string>& off) {
+std::vector<std::string> policy_fields() {
+  return {"spec.driver.enabled",
+          "spec.driver.useNvidiaDriverCRD",
+          "spec.toolkit.enabled",
+          "spec.devicePlugin.enabled",
+          "spec.gfd.enabled",
+          "spec.dcgmExporter.enabled",
+          "status"};
+}
+std::vector<std::string> node_fields() {
+  return {"spec.taints", "status.allocatable", "status.capacity", "status.conditions"};
+}
+std::vector<std::string> pod_fields() {
+  return {"spec.nodeName",
+          "status.phase",
+          "status.reason",
+          "status.message",
+          "status.conditions",
+          "status.containerStatuses",
+          "status.initContainerStatuses"};
+}
+std::vector<std::string> daemonset_fields() {
+  return {"spec.template.metadata.labels", "spec.template.spec.nodeSelector", "spec.template.spec.affinity",
+          "spec.template.spec.tolerations", "spec.template.spec.hostNetwork"};
+}
+
+NodeChain chain_of(const Json& node, const Objects& pods, const ChainFacts& facts) {
   NodeChain chain;
   chain.name = kube::name_of(node);
   chain.gpu = has_gpu(node);
-  chain.warnings = discovery_faults(pods);
-  if (!chain.gpu) return chain;
+  const View view{node, pods, facts, pod_of(pods, kValidator), up_since(node)};
+  chain.warnings = discovery_faults(view);
+  if (!chain.gpu) {
+    if (std::string why = undiscovered(node, facts.daemonsets); !why.empty())
+      chain.warnings.push_back(std::move(why));
+    return chain;
+  }
   chain.node_fault = node_fault(node);
   const auto product = kube::label(node, "nvidia.com/gpu.product");
   if (!product.empty()) {
     chain.product = std::string(kube::label(node, "nvidia.com/gpu.count")) + " × " + std::string(product);
   }
   const std::vector<std::string> short_of = count_gpus(node, chain.allocatable);
-  chain.stages.push_back(discovered(node));
-  const auto wanted = deploy_label(node, "operator-validator");
-  if (pod_of(pods, kValidator) || chain.stages.back().state != StageState::kDone ||
-      (!wanted.empty() && wanted != "false")) {
-    container_stages(chain, node, pods, off);
-  } else {
-    // No containers get GPUs here: virtual machines do, or nobody.
-    for (const char* name : kColumns) {
-      if (std::string_view(name) == "discovered") continue;
-      chain.stages.push_back(new_stage(name));
-      chain.stages.back().state = StageState::kOff;
-    }
-    if (deploy_label(node, "sandbox-validator") == "true")
-      chain.stages.push_back(
-          operand("nvidia-sandbox-validator", pod_of(pods, "nvidia-sandbox-validator"), true));
-  }
+  add_stages(chain, view);
   if (any_allocatable(chain.allocatable))
     chain.warnings.insert(chain.warnings.end(), short_of.begin(), short_of.end());
-  for (Stage& stage : others(pods)) chain.stages.push_back(std::move(stage));
 
   // What stands behind an unfinished stage waits for it, unless it says otherwise itself.
   bool open = true;
@@ -500,102 +666,6 @@ NodeChain chain_of(const Json& node, const Objects& pods, const std::set<std::st
   }
   chain.ready = open && chain.node_fault.empty();
   return chain;
-}
-
-bool ClusterChain::ready() const {
-  bool any = false;
-  for (const auto& node : nodes) {
-    if (!node.gpu) continue;
-    any = true;
-    if (!node.ready) return false;
-  }
-  return any && policy_state == "ready" && operator_fault.empty();
-}
-
-ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const Objects& pods) {
-  ClusterChain chain;
-  for (const auto& policy : policies) {
-    const auto state = get_string(*policy, {"status", "state"});
-    if (!chain.policy.empty() && state == "ignored") continue;
-    chain.policy = kube::name_of(*policy);
-    // A state that was written of an earlier generation says nothing of this one.
-    const auto generation = get_int(*policy, {"metadata", "generation"});
-    const bool seen = get_int(*policy, {"status", "observedGeneration"}, generation) >= generation;
-    chain.policy_state = seen ? state : std::string_view();
-    chain.message.clear();
-    chain.reason.clear();
-    if (!seen) continue;
-    for (const char* type : {"Error", "Ready"}) {
-      const Json* condition = kube::condition(*policy, type);
-      if (condition && !get_string(*condition, {"message"}).empty()) {
-        chain.message = get_string(*condition, {"message"});
-        chain.reason = get_string(*condition, {"reason"});
-        break;
-      }
-    }
-  }
-  std::map<std::string_view, Objects> by_node;
-  for (const auto& pod : pods) by_node[get_string(*pod, {"spec", "nodeName"})].push_back(pod);
-  const std::set<std::string> off = switched_off(policies);
-  for (const auto& node : nodes) chain.nodes.push_back(chain_of(*node, by_node[kube::name_of(*node)], off));
-  std::sort(chain.nodes.begin(), chain.nodes.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
-  return chain;
-}
-
-std::string first_broken_link(const ClusterChain& chain) {
-  if (chain.policy.empty()) return "there is no ClusterPolicy: nothing is deployed until one is created";
-  if (!chain.operator_fault.empty()) return "operator: " + chain.operator_fault;
-  for (const auto& node : chain.nodes) {
-    if (const auto broken = node.broken_link()) return "node " + node.name + ", stage " + broken->text();
-  }
-  const bool any =
-      std::any_of(chain.nodes.begin(), chain.nodes.end(), [](const auto& node) { return node.gpu; });
-  if (!any) return "no node was recognized as having NVIDIA GPUs";
-  return "ClusterPolicy " + chain.policy + " is " +
-         (chain.policy_state.empty() ? "not seen by the operator" : chain.policy_state) +
-         (chain.message.empty() ? "" : ": " + chain.message);
-}
-
-std::string render(const ClusterChain& chain) {
-  std::string out;
-  if (!chain.operator_fault.empty()) out += "OPERATOR: " + chain.operator_fault + "\n";
-  if (chain.policy.empty()) {
-    out += "No ClusterPolicy: nothing is deployed until one is created.\n";
-  } else {
-    out += "ClusterPolicy " + chain.policy + ": " +
-           (chain.policy_state.empty() ? "not seen by the operator yet" : chain.policy_state);
-    if (!chain.message.empty()) out += "  (" + chain.message + ")";
-    out += "\n";
-  }
-  std::size_t width = 4;
-  for (const auto& node : chain.nodes) width = std::max(width, node.name.size());
-  const auto pad = [](std::string text, std::size_t size) {
-    // Counts characters, not bytes.
-    std::size_t shown = 0;
-    for (unsigned char c : text) shown += (c & 0xc0) != 0x80;
-    if (shown < size) text.append(size - shown, ' ');
-    return text;
-  };
-  out += pad("NODE", width) + "  READY  ";
-  for (const char* name : kColumns) out += pad(name, 12);
-  out += "GPUS\n";
-  for (const auto& node : chain.nodes) {
-    out += pad(node.name, width) + "  " + pad(!node.gpu ? "-" : node.ready ? "yes" : "no", 5) + "  ";
-    for (std::size_t i = 0; i < std::min(node.stages.size(), kColumns.size()); ++i)
-      out += pad(std::string(state_name(node.stages[i].state)), 12);
-    if (!node.gpu)
-      out += "no NVIDIA GPU";
-    else
-      out += node.product;
-    while (out.ends_with(' ')) out.pop_back();
-    out += "\n";
-    // Without a policy nothing is on its way.
-    if (const auto broken = node.broken_link(); broken && !chain.policy.empty())
-      out += pad("", width) + "  " + broken->text() + "\n";
-    for (const auto& warning : node.warnings) out += pad("", width) + "  ! " + warning + "\n";
-  }
-  return out;
 }
 
 }  // namespace gpuop::fleet

@@ -19,7 +19,7 @@ enum class StageState {
   kWorking,  // its pods run, and it is not there yet
   kWaiting,  // an earlier stage is not done
   kFailed,   // something says that it will not get there by itself, or is being retried after a fault
-  kOff,      // switched off by the policy or by a label of the node
+  kOff,      // switched off by the policy or by a label of the node; `detail` says by which
 };
 std::string_view state_name(StageState state);
 
@@ -41,6 +41,7 @@ struct Stage {
   std::string pod;
   std::optional<LogRef> log;
   bool stuck = false;  // failed, and not for the first time or for good
+  bool here = false;   // off, and on this node alone: its own labels say so
   bool operator==(const Stage&) const = default;
 };
 
@@ -67,6 +68,7 @@ struct NodeChain {
   std::vector<std::string> warnings;
   std::string plugin_pod;  // the device plugin's, whose log tells of its GPUs; "" when none is ready
   std::string node_fault;  // why the node itself is not ready; "" when it is, or does not say
+  bool unserved = false;   // it has GPUs, and its labels switch every operand off
   // The first stage that is neither done nor off; nullptr when the node is ready.
   const Stage* first_broken() const;
   // Its GPUs can be used: every stage up to the plugin is done or off, and the node itself is ready. What
@@ -87,23 +89,49 @@ std::string not_allocatable(const Json& node);
 // Why the node itself is not ready; "" when it is, or does not say.
 std::string node_fault(const Json& node);
 
-// Stages of operands that the policies in force switch off: plugin (devicePlugin), labels (gfd), telemetry
-// (dcgmExporter).
+// Stages of operands that the policies in force switch off: driver, toolkit, plugin (devicePlugin), labels
+// (gfd), telemetry (dcgmExporter).
 std::set<std::string> switched_off(const Objects& policies);
 
-// `pods`: those of the operator's namespace on this node. `off`: stages that are not waited for.
-NodeChain chain_of(const Json& node, const Objects& pods, const std::set<std::string>& off = {});
+// What a node's chain is judged by, beside the node and its pods.
+struct ChainFacts {
+  std::set<std::string> off;  // switched_off()
+  Objects daemonsets;         // of the operator's namespace; empty where they are not known
+};
+
+// `pods`: those of the operator's namespace on this node.
+NodeChain chain_of(const Json& node, const Objects& pods, const ChainFacts& facts = {});
+
+// What of an object the chain reads, as an informer's `keep`.
+std::vector<std::string> policy_fields();  // of all kinds of policies
+std::vector<std::string> node_fields();
+std::vector<std::string> pod_fields();
+std::vector<std::string> daemonset_fields();
+
+// A resource of ours beside the ClusterPolicy in force.
+struct OtherResource {
+  std::string kind, name;
+  std::string state;    // "ready", "notReady", "ignored", "disabled", ""
+  std::string message;  // of the condition that tells most
+  bool operator==(const OtherResource&) const = default;
+};
 
 struct ClusterChain {
-  std::string policy;          // name, "" when there is none
-  std::string policy_state;    // "ready", "notReady", "ignored", ""
-  std::string message;         // of the condition that tells most
-  std::string reason;          // of the same condition
-  std::string operator_fault;  // "" when an operator works, or nobody looked
+  std::string policy;                 // name, "" when there is none
+  std::string policy_state;           // "ready", "notReady", "ignored", ""
+  std::string message;                // of the condition that tells most
+  std::string reason;                 // of the same condition
+  std::string operator_fault;         // "" when an operator works, or nobody looked
+  std::vector<OtherResource> others;  // GPUClusters, NVIDIADrivers, and ClusterPolicies that are ignored
   std::vector<NodeChain> nodes;
   bool ready() const;  // the policy and every GPU node are, and there is a GPU node
 };
-ClusterChain cluster_chain(const Objects& policies, const Objects& nodes, const Objects& pods);
+struct ClusterObjects {
+  Objects policies, nodes, pods;
+  Objects daemonsets;  // of the operator's namespace
+  Objects gpu_clusters, drivers;
+};
+ClusterChain cluster_chain(const ClusterObjects& objects);
 
 // What keeps the cluster from being ready, in words: "node gpu-1, stage toolkit: …".
 std::string first_broken_link(const ClusterChain& chain);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "fleet/xid.h"
 #include "kube/object.h"
 
 namespace gpuop::fleet {
@@ -105,12 +106,10 @@ class PluginLog {
       refused_.clear();
       if (text.ends_with("asked to reload")) units_.clear();
     } else if (text.starts_with("GPU event ")) {
-      for (const std::string& unit : split(value_in(text, "marked_unhealthy"), ','))
-        if (!unit.empty()) units_[unit] = "XID " + value_in(text, "xid");
+      mark(text, xid_text(value_in(text, "xid"), value_in(text, "index"), value_in(text, "gpu")));
     } else if (text.starts_with("GPU is unhealthy: ")) {
-      const auto end = text.find(" gpu=");
-      for (const std::string& unit : split(value_in(text, "marked_unhealthy"), ','))
-        if (!unit.empty()) units_[unit] = text.substr(18, end - 18);
+      mark(text, text.substr(18, text.find(" gpu=") - 18) +
+                     "; run nvidia-smi on the node, and reboot it if the GPU is not there");
     } else if (text.starts_with("device is healthy again")) {
       units_.erase(value_in(text, "device"));
     } else if (text.starts_with("not offered: ")) {
@@ -127,24 +126,43 @@ class PluginLog {
   std::vector<std::string> faults() const {
     std::vector<std::string> out;
     if (!refused_.empty()) out.push_back("the device plugin did not start: " + refused_);
-    for (const auto& [unit, why] : units_) out.push_back(unit + ": " + why);
+    for (const auto& [unit, fault] : units_)
+      out.push_back((fault.index.empty() ? unit : "GPU " + fault.index + " (" + unit + ")") + ": " +
+                    fault.why);
     for (const std::string& why : missing_) out.push_back("not offered: " + why);
     return out;
   }
 
  private:
+  struct Unit {
+    std::string index;  // of its GPU, "" where the log does not tell
+    std::string why;
+  };
+
+  static std::string xid_text(const std::string& number, const std::string& index, const std::string& gpu) {
+    const Xid known = xid(parse_int(number).value_or(0), index.empty() ? gpu : index);
+    return "XID " + number + (known.meaning.empty() ? "" : ", " + std::string(known.meaning)) + "; " +
+           known.cure;
+  }
+
+  void mark(const std::string& line, const std::string& why) {
+    for (const std::string& unit : split(value_in(line, "marked_unhealthy"), ','))
+      if (!unit.empty()) units_[unit] = {value_in(line, "index"), why};
+  }
+
   // "XidCriticalError: Xid=48 on Device=GPU-…; marking device as unhealthy."
   void foreign(const std::string& text) {
-    const auto xid = text.find("Xid=");
+    const auto number = text.find("Xid=");
     const auto device = text.find("Device=");
-    if (xid == std::string::npos || device == std::string::npos ||
+    if (number == std::string::npos || device == std::string::npos ||
         text.find("unhealthy") == std::string::npos)
       return;
     const auto word = [&text](std::size_t at) { return text.substr(at, text.find_first_of(" ;,", at) - at); };
-    units_[word(device + 7)] = "XID " + word(xid + 4);
+    const std::string unit = word(device + 7);
+    units_[unit] = {"", xid_text(word(number + 4), "", unit)};
   }
 
-  std::map<std::string, std::string> units_;
+  std::map<std::string, Unit> units_;
   std::vector<std::string> missing_;
   std::string refused_;
 };
@@ -198,9 +216,47 @@ std::string lease_fault(const Json& lease, Time now) {
          format_go_duration(std::chrono::duration_cast<std::chrono::seconds>(age)) + " ago by " + holder;
 }
 
+bool went_with_its_node(std::string_view reason) {
+  static const std::set<std::string_view> kReasons = {"Terminated", "NodeShutdown", "Shutdown"};
+  return kReasons.contains(reason);
+}
+
+// The pod has no sandbox, though it is to run: its node has booted, or it is made anew for another reason.
+// What it had before says nothing of it.
+bool starts_anew(const Json& pod) {
+  const auto phase = get_string(pod, {"status", "phase"});
+  const Json* sandbox = kube::condition(pod, "PodReadyToStartContainers");
+  return sandbox && get_string(*sandbox, {"status"}) == "False" && phase != "Failed" && phase != "Succeeded";
+}
+
+// Whether a container's end, of its `state` or `lastState`, is a fault that counts.
+bool tells_of_now(const Json& pod, const Json& status, std::string_view state, const Json& ended,
+                  std::optional<Time> since) {
+  if (get_int(ended, {"exitCode"}, 0) == 0) return false;
+  // Runtime and kubelet write so where they find a container gone, as behind a boot.
+  const auto reason = get_string(ended, {"reason"});
+  if (reason == "Unknown" || reason == "ContainerStatusUnknown" || starts_anew(pod)) return false;
+  if (state == "state") return true;
+  if (get_bool(status, {"ready"})) return false;
+  const auto finished = parse_time(get_string(ended, {"finishedAt"}));
+  return !since || !finished || *finished >= *since;
+}
+
+// "container c ended with code 137 (OOMKilled): words"
+Fault fault_of_end(const Json& ended, const std::string& container) {
+  const auto reason = get_string(ended, {"reason"});
+  Fault fault;
+  fault.text = "container " + container + " ended with code " + std::to_string(get_int(ended, {"exitCode"}));
+  if (!reason.empty() && reason != "Error") fault.text += " (" + std::string(reason) + ")";
+  if (reason == "OOMKilled") fault.cure = "raise the memory limit in the operand's resources of the policy";
+  if (const auto words = last_line(get_string(ended, {"message"})); !words.empty())
+    fault.text += ": " + words;
+  return fault;
+}
+
 }  // namespace
 
-std::optional<Fault> container_fault(const Json& pod, const Json& status) {
+std::optional<Fault> container_fault(const Json& pod, const Json& status, std::optional<Time> since) {
   const std::string name(get_string(status, {"name"}));
   const LogRef now{std::string(kube::name_of(pod)), name, false};
   LogRef before = now;
@@ -223,27 +279,31 @@ std::optional<Fault> container_fault(const Json& pod, const Json& status) {
     return fault;
   }
   for (std::string_view state : {"state", "lastState"}) {
-    const auto code = get_int(status, {state, "terminated", "exitCode"}, 0);
-    if (code == 0 || (state == "lastState" && get_bool(status, {"ready"}))) continue;
-    Fault fault{"container " + name + " ended with code " + std::to_string(code), std::nullopt, false,
-                "read its log: " + kubectl("logs ", pod) + " -c " + name +
-                    (state == "lastState" ? " --previous" : "")};
-    const auto words = last_line(get_string(status, {state, "terminated", "message"}));
-    if (!words.empty()) {
-      fault.text += ": " + words;
-    } else {
-      fault.log = state == "lastState" ? before : now;
-    }
+    const Json* ended = find(status, {state, "terminated"});
+    if (!ended || !tells_of_now(pod, status, state, *ended, since)) continue;
+    Fault fault = fault_of_end(*ended, name);
+    fault.cure = fault.cure.empty() ? "read its log: " + kubectl("logs ", pod) + " -c " + name +
+                                          (state == "lastState" ? " --previous" : "")
+                                    : fault.cure;
+    if (last_line(get_string(*ended, {"message"})).empty()) fault.log = state == "lastState" ? before : now;
     return fault;
   }
   return std::nullopt;
 }
 
-std::optional<Fault> fault_of(const Json& pod) {
+std::optional<Fault> fault_of(const Json& pod, std::optional<Time> since) {
+  const bool over = get_string(pod, {"status", "phase"}) == "Failed";
+  // Its node was shut down; its DaemonSet makes another.
+  if (over && went_with_its_node(get_string(pod, {"status", "reason"}))) return std::nullopt;
   for (std::string_view list : {"initContainerStatuses", "containerStatuses"}) {
     for (const auto& status : get_array(pod, {"status", list})) {
-      if (auto fault = container_fault(pod, status)) return fault;
+      if (auto fault = container_fault(pod, status, since)) return fault;
     }
+  }
+  if (const auto reason = get_string(pod, {"status", "reason"}); over && !reason.empty()) {
+    const auto message = get_string(pod, {"status", "message"});
+    return Fault{std::string(reason) + (message.empty() ? "" : ": " + std::string(message)), std::nullopt,
+                 false, "free on the node what the message names; the DaemonSet makes another pod by itself"};
   }
   const Json* scheduled = kube::condition(pod, "PodScheduled");
   if (scheduled && get_string(*scheduled, {"status"}) == "False")

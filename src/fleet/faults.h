@@ -22,10 +22,13 @@ struct Fault {
   std::string cure;  // what to look at or change, a command where one helps
 };
 
-// The first container of `pod` that failed, else what keeps the pod from a node; nullopt: nothing is wrong.
-std::optional<Fault> fault_of(const Json& pod);
+// The first container of `pod` that failed, else what ended the pod or keeps it from a node; nullopt: nothing
+// is wrong. What ended before `since` (when its node came up last) and runs again is no fault of now, nor are
+// ends that nobody saw, as a boot leaves them.
+std::optional<Fault> fault_of(const Json& pod, std::optional<Time> since = std::nullopt);
 // The same for one container's status.
-std::optional<Fault> container_fault(const Json& pod, const Json& status);
+std::optional<Fault> container_fault(const Json& pod, const Json& status,
+                                     std::optional<Time> since = std::nullopt);
 
 bool pod_ready(const Json& pod);
 

@@ -27,7 +27,8 @@ struct InformerOptions {
   // Dotted paths that are kept beside apiVersion, kind,
   // metadata.{name,namespace,uid,resourceVersion,generation,
   // labels,annotations,ownerReferences,deletionTimestamp,creationTimestamp,finalizers}: "spec.nodeName",
-  // "status.conditions". "*": the whole object but managedFields and last-applied-configuration.
+  // "status.conditions". "*": the whole object but managedFields and last-applied-configuration. Single
+  // annotations, their dots as "\\.", stand in place of all.
   std::vector<std::string> keep;
   // Dotted paths that are left out all the same: "metadata.annotations" of a kind with many objects.
   std::vector<std::string> drop;

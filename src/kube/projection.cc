@@ -1,9 +1,11 @@
 #include "kube/projection.h"
 
+#include <algorithm>
 #include <boost/json/memory_resource.hpp>
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/text.h"
 
@@ -102,7 +104,11 @@ std::shared_ptr<const Json> pack(const Json& value) {
 Projection::Projection(const Resource& type, const std::vector<std::string>& keep,
                        const std::vector<std::string>& drop)
     : api_version_(type.api_version()), kind_(type.kind) {
-  for (const char* path : kUsualMetadata) add(keep_, path);
+  constexpr std::string_view kAnnotations = "metadata.annotations";
+  const bool some = std::ranges::any_of(
+      keep, [&](const std::string& path) { return path.starts_with(std::string(kAnnotations) + "."); });
+  for (const char* path : kUsualMetadata)
+    if (!some || path != kAnnotations) add(keep_, path);
   for (const std::string& path : keep) {
     if (path == "*") everything_ = true;
     add(keep_, path);
@@ -112,7 +118,15 @@ Projection::Projection(const Resource& type, const std::vector<std::string>& kee
 
 void Projection::add(Node& root, std::string_view path) {
   Node* at = &root;
-  for (std::string& step : split(path, '.')) at = &at->children[std::move(step)];
+  std::string step;
+  for (std::size_t i = 0; i <= path.size(); ++i) {
+    if (i == path.size() || path[i] == '.') {
+      at = &at->children[std::exchange(step, {})];
+    } else {
+      if (path[i] == '\\' && i + 1 < path.size()) ++i;
+      step += path[i];
+    }
+  }
   at->whole = true;
 }
 

@@ -18,6 +18,8 @@ class Projection {
  public:
   // `keep`: dotted paths beside the usual metadata; a path goes through lists ("spec.containers.resources").
   // "*" keeps everything but managedFields and the last-applied-configuration annotation.
+  // A dot of a key is written "\\.". Single annotations ("metadata.annotations.example\\.com/a") are kept in
+  // place of all.
   // `drop`: dotted paths that are left out all the same ("metadata.annotations").
   Projection(const Resource& type, const std::vector<std::string>& keep,
              const std::vector<std::string>& drop);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "hardware/validation_note.h"
 #include "kube/object.h"
 
 namespace gpuop::op {
@@ -15,15 +16,25 @@ std::string map_key(std::string_view api_version, std::string_view kind) {
 
 // What a node's chain reads of its pods, and who wakes them.
 std::vector<std::string> pod_fields() {
-  std::vector<std::string> out{
-      "spec.nodeName",          "spec.runtimeClassName",    "status.phase",
-      "status.conditions.type", "status.conditions.status", "status.conditions.message"};
+  std::vector<std::string> out{"spec.nodeName",
+                               "spec.runtimeClassName",
+                               "status.phase",
+                               "status.reason",
+                               "status.message",
+                               "status.conditions.type",
+                               "status.conditions.status",
+                               "status.conditions.message"};
+  // Of the annotations the one that the chain reads.
+  std::string note = "metadata.annotations.";
+  for (const char c : hardware::kValidationAnnotation) note += c == '.' ? "\\." : std::string(1, c);
+  out.push_back(std::move(note));
   for (const char* list : {"status.initContainerStatuses.", "status.containerStatuses."}) {
     // Of "running" only that it is there.
     for (const char* field :
          {"name", "ready", "restartCount", "state.running.none", "state.waiting.reason",
-          "state.waiting.message", "state.terminated.exitCode", "state.terminated.message",
-          "lastState.terminated.exitCode", "lastState.terminated.message"})
+          "state.waiting.message", "state.terminated.exitCode", "state.terminated.reason",
+          "state.terminated.message", "lastState.terminated.exitCode", "lastState.terminated.reason",
+          "lastState.terminated.message", "lastState.terminated.finishedAt"})
       out.push_back(std::string(list) + field);
   }
   return out;
@@ -49,14 +60,14 @@ std::int64_t version_of(const Json& object) {
 ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(client), ns_(std::move(ns)) {
   add(kube::kClusterPolicies, "", {"*"});
   // Labels and annotations come with the metadata; of the rest only what rendering, readiness and the nodes'
-  // chains read. Heartbeats and other times are left out: they tell nothing, and there are many nodes.
+  // chains read. Heartbeats are left out: they tell nothing, and there are many nodes.
   add(kube::kNodes, "",
       {"spec.taints", "status.nodeInfo.containerRuntimeVersion", "status.nodeInfo.bootID",
        "status.allocatable", "status.capacity", "status.conditions.type", "status.conditions.status",
-       "status.conditions.reason", "status.conditions.message"},
+       "status.conditions.reason", "status.conditions.message", "status.conditions.lastTransitionTime"},
       {}, true);
   add(kube::kDaemonSets, ns_, {"spec", "status"});
-  add(kube::kPods, ns_, pod_fields(), {"metadata.annotations"}, true);
+  add(kube::kPods, ns_, pod_fields(), {}, true);
   of(kube::kPods).add_index("node", [](const Json& pod) {
     return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};
   });

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "hardware/validation_note.h"
 #include "kube/events.h"
 #include "kube/informer.h"
 #include "kube/object.h"
@@ -298,7 +299,11 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     const Object& pod = now ? now : old;
     const Json* before = old ? find(*old, {"status"}) : nullptr;
     const Json* after = now ? find(*now, {"status"}) : nullptr;
-    if (!before || !after || *before != *after) look_again(str(get_string(*pod, {"spec", "nodeName"})));
+    const auto note = [](const Object& each) {
+      return each ? kube::annotation(*each, hardware::kValidationAnnotation) : std::string_view();
+    };
+    if (!before || !after || *before != *after || note(old) != note(now))
+      look_again(str(get_string(*pod, {"spec", "nodeName"})));
     // Beside that they matter for OnDelete readiness alone, and there only what their status says.
     const Json* owner = kube::controller_of(*pod);
     if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
@@ -562,7 +567,7 @@ std::string Controller::Impl::nodes_without_gpus() const {
   for (const auto& [name, why] : without) {
     if (all.size() == kShown) break;
     const auto* link = health.link_of(name);
-    all.push_back("node " + name + ": " + (link && link->stage == "plugin" ? link->text() : why));
+    all.push_back("node " + name + ": " + (link ? link->text() : why));
   }
   const std::size_t more = without.size() - all.size();
   return join(all, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more" : "");
@@ -617,7 +622,8 @@ void Controller::Impl::reconcile_node(const std::string& name, const Finished& d
   const NodeChange change = labels_of(node);
   const bool served = change.gpu && wants_operands(*node);
   const auto chain = health.chain(*node);
-  const bool validated = chain.usable() && is_gpu(node) && fleet::not_allocatable(*node).empty();
+  const bool advertised = !active_spec->device_plugin.enabled || fleet::not_allocatable(*node).empty();
+  const bool validated = chain.usable() && is_gpu(node) && advertised;
   const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);
   // The patch's own event brings the node back here.
   if (change.empty() && taints.empty()) return look(node, chain, is_gpu(node) && served, done);

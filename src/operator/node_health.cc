@@ -69,7 +69,9 @@ Json health_patch(const HealthChange& change, Time now) {
 fleet::NodeChain NodeHealth::chain(const Json& node) const {
   fleet::Objects policies;
   cache_.of(kube::kClusterPolicies).for_each([&policies](const auto& policy) { policies.push_back(policy); });
-  return fleet::chain_of(node, cache_.pods_on(kube::name_of(node)), fleet::switched_off(policies));
+  fleet::ChainFacts facts{fleet::switched_off(policies), {}};
+  cache_.of(kube::kDaemonSets).for_each([&facts](const auto& set) { facts.daemonsets.push_back(set); });
+  return fleet::chain_of(node, cache_.pods_on(kube::name_of(node)), facts);
 }
 
 // `told`: the condition says so, or is about to.

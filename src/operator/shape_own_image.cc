@@ -1,8 +1,10 @@
 // What differs where a container's image is the operator's own: roles of gpu-node are called directly and
 // wait for their gates by events, so shell loops, entry point scripts and probe delays go (architecture §7).
+#include <algorithm>
 #include <array>
 #include <limits>
 
+#include "hardware/validation_note.h"
 #include "operator/pod.h"
 #include "operator/shape.h"
 #include "operator/wake.h"
@@ -217,6 +219,20 @@ void see_kubelet(const View& view, Json& pod, Json& container) {
   }
 }
 
+// Which step takes long is told by an annotation of the pod, which a new container gets to know.
+void tell_steps(Json& main) {
+  JsonArray& command = main.as_object()["command"].as_array();
+  const auto* steps = std::ranges::find(command, Json("validations"));
+  command.insert(steps + 1, Json("--tell"));
+  const std::string annotation =
+      "metadata.annotations['" + std::string(hardware::kValidationAnnotation) + "']";
+  for (const auto& [name, field] :
+       {std::pair<std::string_view, std::string_view>{"POD_NAME", "metadata.name"},
+        {"POD_NAMESPACE", "metadata.namespace"},
+        {"VALIDATION_TOLD", annotation}})
+    add_env(main, from_field(name, field));
+}
+
 void shape_validator_of_ours(const View& view, Json& daemonset, Json& pod, Json& main) {
   constexpr std::string_view kFile = "/run/validations-passed";
   const bool plugin = find_container(pod, "initContainers", "plugin-validation") != nullptr;
@@ -225,6 +241,7 @@ void shape_validator_of_ours(const View& view, Json& daemonset, Json& pod, Json&
     main.as_object()["command"].as_array().emplace_back("all validations are successful");
   ready_with(main, kFile);
   if (plugin) see_kubelet(view, pod, main);
+  tell_steps(main);
   // The NRI plugin gives devices to the container that looks for them.
   if (Json* annotations = find_mutable(daemonset, {"spec", "template", "metadata", "annotations"})) {
     const std::string prefix = "nvidia.cdi.k8s.io/container.";
@@ -266,6 +283,11 @@ void shape_own_image(const View& view, Json& daemonset) {
     if (entry.container == "nvidia-container-toolkit-ctr") {
       tell_runtime(daemonset, *container);
       take_validations(view, pod, *container, "");
+    } else if (entry.container == "nvidia-dcgm-exporter") {
+      // Its probes begin when it serves: one that comes too early is a Warning event of a healthy start.
+      constexpr std::string_view kFile = "/run/exporter-serves";
+      set_env(*container, "SERVING_FILE", kFile);
+      ready_with(*container, kFile);
     } else if (entry.container == "nvidia-operator-validator") {
       shape_validator_of_ours(view, daemonset, pod, *container);
     }

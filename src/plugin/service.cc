@@ -332,11 +332,22 @@ struct Service::Impl {
     schedule_recovery();
   }
 
+  // A GPU's NVML index; "" for one that is not offered.
+  std::string index_of(const std::string& gpu) const {
+    for (const Resource& resource : run->plan.resources)
+      for (const Device& device : resource.devices)
+        if (device.gpu_uuid == gpu) return std::to_string(device.gpu_index);
+    return {};
+  }
+
   void on_event(const HealthEvent& event) {
     auto changed = health.apply(event, run->plan.resources, loop.now());
     log::Level level = changed.empty() ? log::Level::kInfo : log::Level::kError;
     log::write(level, "GPU event",
-               {{"xid", event.xid}, {"gpu", event.gpu_uuid}, {"marked_unhealthy", join(changed, ",")}});
+               {{"xid", event.xid},
+                {"gpu", event.gpu_uuid},
+                {"index", index_of(event.gpu_uuid)},
+                {"marked_unhealthy", join(changed, ",")}});
     if (!changed.empty()) publish();
     schedule_recovery();
   }
@@ -350,7 +361,8 @@ struct Service::Impl {
       }
     }
     if (marked.empty()) return;
-    log::error("GPU is unhealthy: " + why, {{"gpu", gpu}, {"marked_unhealthy", join(marked, ",")}});
+    log::error("GPU is unhealthy: " + why,
+               {{"gpu", gpu}, {"index", index_of(gpu)}, {"marked_unhealthy", join(marked, ",")}});
     publish();
     schedule_recovery();
   }

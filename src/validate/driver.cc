@@ -68,9 +68,9 @@ Result<std::optional<FoundDriver>> find_host_driver(const DriverPaths& paths, co
 
 Result<FoundDriver> find_container_driver(const DriverPaths& paths, bool managed, const RunSmi& run) {
   if (managed && !file_exists(paths.status_dir / ".driver-ctr-ready")) {
-    return fail(Code::kUnavailable, "wait for the driver container: '" +
-                                        (paths.status_dir / ".driver-ctr-ready").string() +
-                                        "' is not there yet");
+    return fail(Code::kNotFound, "wait for the driver container: '" +
+                                     (paths.status_dir / ".driver-ctr-ready").string() +
+                                     "' is not there yet");
   }
   // A driver container that was replaced leaves this container with a mount of the old one's files, which
   // nothing in here can change: the host's view shows it, and a new container gets the new mount.

@@ -1,5 +1,9 @@
 #include "validate/sequence.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <set>
 
@@ -11,6 +15,9 @@
 
 namespace gpuop::validate {
 namespace {
+
+// For how long the end waits until what was told of a step is taken back.
+constexpr Duration kLastWord = 5s;
 
 // The container's environment with the step's own above it.
 std::vector<std::string> environment_of(const Step& step) {
@@ -50,16 +57,63 @@ class Record {
   std::set<std::string> passed_;
 };
 
+// The reading end of what a step's process says of itself.
+class Reports {
+ public:
+  static constexpr int kNumber = 3;  // of the other end, in the process
+
+  Result<> open(Loop& loop, Progress& progress) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail(errno_error("make a pipe", errno));
+    read_ = Fd(ends[0]);
+    write_ = Fd(ends[1]);
+    handle_ = loop.on_readable(read_.get(), [this, &progress] { take(progress); });
+    return {};
+  }
+  void pass_to(Command& command, SpawnOptions& streams) const {
+    command.env.push_back(std::string(kReportFd) + "=" + std::to_string(kNumber));
+    streams.pass_fds.emplace_back(write_.get(), kNumber);
+  }
+  void started() { write_ = Fd(); }
+
+ private:
+  void take(Progress& progress) {
+    char text[4096];
+    const auto got = ::read(read_.get(), text, sizeof text);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return handle_.reset();
+    text_.append(text, static_cast<std::size_t>(got));
+    for (auto end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
+      const std::string line = text_.substr(0, end);
+      text_.erase(0, end + 1);
+      const auto space = line.find(' ');
+      if (space != std::string::npos)
+        progress.waits(line.substr(0, space) == "failing", std::string_view(line).substr(space + 1));
+    }
+  }
+
+  Fd read_, write_;
+  Handle handle_;
+  std::string text_;
+};
+
 Result<int> run_step(Loop& loop, const Sequence& sequence, const Step& step) {
   Command command{sequence.validator, environment_of(step)};
   command.argv.insert(command.argv.end(), {"-c", step.component});
   SpawnOptions streams;
+  Reports reports;
+  if (sequence.progress) {
+    sequence.progress->step(step.component);
+    TRY(reports.open(loop, *sequence.progress));
+    reports.pass_to(command, streams);
+  }
   streams.stdout_fd = 1;
   streams.stderr_fd = 2;
   streams.die_with_parent = true;
   std::optional<int> code;
   const auto child =
       TRY(Child::spawn(loop, command, streams, [&code](const ExitState& state) { code = state.code; }));
+  reports.started();
   loop.run_until([&code] { return code.has_value(); }, std::chrono::hours(24 * 365 * 50));
   if (code) return *code;
   child->kill(SIGTERM);
@@ -95,6 +149,10 @@ Result<int> run_sequence(Loop& loop, const Sequence& sequence) {
     }
     if (const int code = TRY(run_step(loop, sequence, step)); code != 0) return code;
     TRY(record.add(step.component));
+  }
+  if (sequence.progress) {
+    sequence.progress->passed();
+    loop.run_until([&] { return sequence.progress->idle(); }, kLastWord);
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "base/loop.h"
 #include "base/result.h"
+#include "validate/progress.h"
 
 namespace gpuop::validate {
 
@@ -32,7 +33,11 @@ struct Sequence {
   // record.
   std::filesystem::path record;
   std::string pod;
+  Progress* progress = nullptr;  // is told of each step; null: nobody is
 };
+
+// A step's process says by a line on this descriptor that it waits: "waiting WHY" or "failing WHY".
+inline constexpr const char* kReportFd = "VALIDATION_REPORT_FD";
 
 // Runs them, each as a process of its own with our standard output and error. The first exit code that is not
 // 0 ends it and is answered; 0 after the last. kCancelled: the loop was stopped, the process was told to end.

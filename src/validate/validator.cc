@@ -40,7 +40,7 @@ struct Run {
   // Succeeds at once or, with --with-wait, in the end.
   Result<> until(const std::vector<fs::path>& dirs, const std::function<Result<>()>& attempt) {
     if (!options.with_wait) return attempt();
-    return retry(loop, dirs, options.interval, attempt);
+    return retry(loop, dirs, options.interval, attempt, options.waiting);
   }
 
   Result<> open_gate(std::string_view name, std::string_view content = {}) {
@@ -132,7 +132,7 @@ Result<> Run::module(std::string_view name, std::string_view gate_name) {
   TRY(remove_file(gate(gate_name)));
   TRY(until({}, [&]() -> Result<> {
     if (TRY(module_loaded(name))) return {};
-    return fail(Code::kUnavailable, "wait for kernel module '" + std::string(name) + "': not loaded");
+    return fail(Code::kNotFound, "wait for kernel module '" + std::string(name) + "': not loaded");
   }));
   return open_gate(gate_name);
 }
@@ -174,7 +174,11 @@ Result<> Run::plugin() {
   // A workload pod asks for what the node's status offers: then that is what counts.
   std::optional<KubeletFolders> kubelet;
   if (!options.with_workload) kubelet = options.kubelet;
-  TRY(wait_for_capacity(loop, *TRY(api()), options.node, options.capacity_limit, kubelet, options.interval));
+  if (!TRY(wait_for_capacity(loop, *TRY(api()), options.node, options.capacity_limit, kubelet,
+                             options.interval))) {
+    log::info("the device plugin is switched off on this node by its label: nothing to check");
+    return {};
+  }
   if (options.with_workload) {
     TRY(run_workload(loop, *TRY(api()), Workload::kPlugin, workload_options(options.node, options.ns),
                      options.cuda_limit));
@@ -198,13 +202,13 @@ Result<> Run::mofed() {
   if (env_or("USE_HOST_MOFED") == "true") {
     TRY(until({}, [&]() -> Result<> {
       if (TRY(module_loaded("mlx5_core"))) return {};
-      return fail(Code::kUnavailable, "wait for kernel module 'mlx5_core': not loaded");
+      return fail(Code::kNotFound, "wait for kernel module 'mlx5_core': not loaded");
     }));
   } else {
     const fs::path ready = "/run/mellanox/drivers/.driver-ready";
     TRY(until({ready.parent_path()}, [&]() -> Result<> {
       if (file_exists(ready)) return {};
-      return fail(Code::kUnavailable, "wait for '" + ready.string() + "': not there");
+      return fail(Code::kNotFound, "wait for '" + ready.string() + "': not there");
     }));
   }
   return open_gate("mofed-ready");
@@ -234,7 +238,8 @@ std::span<const Component> table() {
 }  // namespace
 
 Result<> retry(Loop& loop, const std::vector<fs::path>& dirs, Duration interval,
-               const std::function<Result<>()>& attempt) {
+               const std::function<Result<>()>& attempt,
+               const std::function<void(bool failing, const std::string& why)>& waiting) {
   std::vector<std::unique_ptr<DirWatch>> watches;
   bool changed = true;
   for (const auto& dir : dirs)
@@ -248,6 +253,7 @@ Result<> retry(Loop& loop, const std::vector<fs::path>& dirs, Duration interval,
     if (told != result.error().text()) {
       told = result.error().text();
       log::info("waiting", {{"reason", told}});
+      if (waiting) waiting(result.error().code() != Code::kNotFound, told);
     }
     loop.run_until([&changed] { return changed; }, interval);
     if (loop.stopped()) return fail(Code::kCancelled, "stopped while waiting: " + told);

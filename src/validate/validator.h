@@ -1,6 +1,7 @@
 // nvidia-validator: proves one stage of a node and leaves its gate file (operands-driver-validator.md §4).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ struct ValidatorOptions {
   KubeletFolders kubelet;
   Duration cuda_limit = 300s;      // 60 tries of 5 s upstream
   Duration capacity_limit = 150s;  // 30 tries of 5 s
+  // Called whenever there is another reason to wait; `failing`: what was tried failed, and more than time is
+  // missing. May be empty.
+  std::function<void(bool failing, const std::string& why)> waiting;
 };
 
 // The components that run() knows.
@@ -42,8 +46,9 @@ Result<> check_options(const ValidatorOptions& options);
 Result<> run(Loop& loop, const ValidatorOptions& options);
 
 // Runs `attempt` until it succeeds, or fails with kConflict: at once, whenever something changes in `dirs`,
-// and every `interval`.
+// and every `interval`. `waiting` as in the options: an error of kNotFound is no failure.
 Result<> retry(Loop& loop, const std::vector<std::filesystem::path>& dirs, Duration interval,
-               const std::function<Result<>()>& attempt);
+               const std::function<Result<>()>& attempt,
+               const std::function<void(bool failing, const std::string& why)>& waiting = {});
 
 }  // namespace gpuop::validate

@@ -210,6 +210,10 @@ bool check_passed(const Json& pod) {
   });
 }
 
+bool plugin_is_off(const Json& node) {
+  return kube::label(node, "nvidia.com/gpu.deploy.device-plugin") == "false";
+}
+
 bool has_gpu_capacity(const Json& node) {
   for (const auto& [name, quantity] : get_object(node, {"status", "capacity"})) {
     if (is_gpu_resource(name) && at_least_one(quantity)) return true;
@@ -259,9 +263,10 @@ Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const Wo
   return result;
 }
 
-Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,
-                           const std::optional<KubeletFolders>& kubelet, Duration interval) {
+Result<bool> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,
+                               const std::optional<KubeletFolders>& kubelet, Duration interval) {
   std::string told;
+  bool off = false;
   std::unique_ptr<KubeletDevices> devices;
   if (kubelet) {
     devices = TRY(
@@ -269,8 +274,9 @@ Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& 
   }
   TRY(watch_until(
       loop, client, kube::kNodes, "", node, limit,
-      [](const Json& now) -> std::optional<Result<>> {
-        if (has_gpu_capacity(now)) return Result<>();
+      [&off](const Json& now) -> std::optional<Result<>> {
+        off = plugin_is_off(now);
+        if (off || has_gpu_capacity(now)) return Result<>();
         return std::nullopt;
       },
       [&](const Json* last) {
@@ -280,11 +286,12 @@ Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& 
                     : "node '" + node + "' was not found";
       },
       [&told] { return !told.empty(); }));
+  if (off) return false;
   if (told.empty())
     log::info("the node has GPUs", {{"evidence", "the node's status"}});
   else
     log::info("the node has GPUs", {{"evidence", "the kubelet's device manager"}, {"devices", told}});
-  return {};
+  return true;
 }
 
 }  // namespace gpuop::validate

@@ -44,14 +44,17 @@ Result<std::string> pick_resource(const Json& node);
 bool check_passed(const Json& pod);
 // Some capacity of nvidia.com/gpu* or nvidia.com/mig-* is at least one.
 bool has_gpu_capacity(const Json& node);
+// The node's label nvidia.com/gpu.deploy.device-plugin switches the device plugin off: none will be offered.
+bool plugin_is_off(const Json& node);
 
 // Deletes earlier pods of the kind on the node, makes a new one and waits until its check has passed.
 // kTimeout says what the pod was doing.
 Result<> run_workload(Loop& loop, kube::Client& client, Workload which, const WorkloadOptions& options,
                       Duration limit);
 // Waits until the node's status shows GPU capacity or, where `kubelet` is given, until the kubelet itself
-// says that it has GPUs: whichever is first. The log says which it was.
-Result<> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,
-                           const std::optional<KubeletFolders>& kubelet, Duration interval);
+// says that it has GPUs: whichever is first. The log says which it was. false: the node's label switches the
+// device plugin off, there is nothing to wait for.
+Result<bool> wait_for_capacity(Loop& loop, kube::Client& client, const std::string& node, Duration limit,
+                               const std::optional<KubeletFolders>& kubelet, Duration interval);
 
 }  // namespace gpuop::validate

@@ -73,7 +73,7 @@ class DemoFleet : public ::testing::Test {
     return !ended_ && what();
   }
   fleet::ClusterChain chain() const {
-    return fleet::cluster_chain(all(*policies_), all(*nodes_), all(*pods_));
+    return fleet::cluster_chain({all(*policies_), all(*nodes_), all(*pods_), {}, {}, {}});
   }
   // What must be the same before and after: what nodes offer, and which pods look after them.
   std::map<std::string, std::string> picture() const {

@@ -12,7 +12,8 @@ Json node(const std::string& labels, const std::string& allocatable = "{}") {
 constexpr const char* kGpuLabels =
     R"("feature.node.kubernetes.io/pci-10de.present":"true","nvidia.com/gpu.present":"true",
        "nvidia.com/gpu.deploy.operator-validator":"true","nvidia.com/gpu.deploy.gpu-feature-discovery":"true",
-       "nvidia.com/gpu.deploy.dcgm-exporter":"true")";
+       "nvidia.com/gpu.deploy.dcgm-exporter":"true","nvidia.com/gpu.deploy.driver":"true",
+       "nvidia.com/gpu.deploy.container-toolkit":"true","nvidia.com/gpu.deploy.device-plugin":"true")";
 
 std::shared_ptr<const Json> pod(const std::string& app, const std::string& status) {
   return std::make_shared<const Json>(
@@ -43,7 +44,8 @@ TEST(fleet, a_worker_of_feature_discovery_that_fails_is_shown_with_gpus_and_with
   for (const char* labels : {R"("a":"b")", kGpuLabels}) {
     EXPECT_EQ(chain_of(node(labels), {worker}).warnings,
               std::vector<std::string>{
-                  "feature discovery: pod w: container worker: CrashLoopBackOff: no such flag"});
+                  "feature discovery: pod w: container worker: CrashLoopBackOff: no such flag; read its last "
+                  "log: kubectl logs w -c worker --previous"});
   }
 }
 
@@ -111,7 +113,7 @@ TEST(fleet, evidence_of_an_earlier_validation_does_not_count) {
   auto toolkit = *pod("nvidia-container-toolkit-daemonset", kReady);
   set(toolkit, {"metadata", "creationTimestamp"}, "2026-01-01T00:00:00Z");
   for (const auto& [made, stage] :
-       {std::pair{"2026-01-01T00:00:01Z", "toolkit"}, std::pair{"2026-01-02T00:00:00Z", "driver"}}) {
+       {std::pair{"2026-01-01T00:00:00Z", "toolkit"}, std::pair{"2026-01-01T00:00:01Z", "driver"}}) {
     set(validator, {"metadata", "creationTimestamp"}, made);
     const auto chain = chain_of(
         node(kGpuLabels), {std::make_shared<const Json>(validator), std::make_shared<const Json>(toolkit)});
@@ -206,11 +208,11 @@ TEST(fleet, operands_that_the_policy_switches_off_are_not_waited_for) {
   const auto off = switched_off(policies);
   EXPECT_EQ(off, std::set<std::string>{"labels"});
   const auto validator = pod("nvidia-operator-validator", kReady);
-  auto chain = chain_of(node(kGpuLabels, R"({"nvidia.com/gpu":"1"})"), {validator}, off);
+  auto chain = chain_of(node(kGpuLabels, R"({"nvidia.com/gpu":"1"})"), {validator}, {off, {}});
   EXPECT_EQ(state_of(chain, "labels"), StageState::kOff);
   EXPECT_EQ(state_of(chain, "telemetry"), StageState::kWorking);
   chain = chain_of(node(kGpuLabels, R"({"nvidia.com/gpu":"1"})"),
-                   {validator, pod("nvidia-dcgm-exporter", kReady)}, off);
+                   {validator, pod("nvidia-dcgm-exporter", kReady)}, {off, {}});
   EXPECT_TRUE(chain.ready);
 }
 
@@ -240,20 +242,21 @@ TEST(fleet, cluster_is_ready_with_its_policy_and_every_gpu_node) {
   const auto policy = std::make_shared<const Json>(*parse_json(
       R"({"metadata":{"name":"p"},"status":{"state":"notReady","conditions":[{"type":"Error","status":"True","message":"why"}]}})"));
   const auto bare = std::make_shared<const Json>(node(R"("a":"b")"));
-  const auto chain = cluster_chain({policy}, {bare}, {});
+  const auto chain = cluster_chain({{policy}, {bare}, {}, {}, {}, {}});
   EXPECT_FALSE(chain.ready());
   EXPECT_EQ(render(chain).substr(0, 32), "ClusterPolicy p: notReady  (why)");
-  EXPECT_EQ(cluster_chain({}, {}, {}).policy, "");
+  EXPECT_EQ(cluster_chain({}).policy, "");
 }
 
 TEST(fleet, without_a_policy_or_an_operator_no_node_is_blamed) {
   const auto gpu = std::make_shared<const Json>(node(kGpuLabels));
   const auto policy = std::make_shared<const Json>(*parse_json(R"({"metadata":{"name":"p"}})"));
-  EXPECT_NE(render(cluster_chain({policy}, {gpu}, {})).find("nvidia-operator-validator"), std::string::npos);
-  const auto bare = cluster_chain({}, {gpu}, {});
+  EXPECT_NE(render(cluster_chain({{policy}, {gpu}, {}, {}, {}, {}})).find("nvidia-operator-validator"),
+            std::string::npos);
+  const auto bare = cluster_chain({{}, {gpu}, {}, {}, {}, {}});
   EXPECT_EQ(render(bare).find("nvidia-operator-validator"), std::string::npos) << render(bare);
   EXPECT_EQ(first_broken_link(bare), "there is no ClusterPolicy: nothing is deployed until one is created");
-  auto pending = cluster_chain({policy}, {gpu}, {});
+  auto pending = cluster_chain({{policy}, {gpu}, {}, {}, {}, {}});
   pending.operator_fault = "pod o: Pending";
   EXPECT_EQ(first_broken_link(pending), "operator: pod o: Pending");
 }

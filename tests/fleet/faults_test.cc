@@ -57,12 +57,17 @@ TEST(fleet, last_words_are_the_last_error) {
 
 TEST(fleet, plugin_log_tells_of_gpus_as_they_are_now) {
   const std::string start = "2026-01-01T00:00:00.000000Z info nvidia-device-plugin: ";
-  const std::string marked = start + "GPU event xid=79 gpu=GPU-a marked_unhealthy=GPU-a\n" + start +
+  const std::string marked = start + "GPU event xid=79 gpu=GPU-a index=3 marked_unhealthy=GPU-a\n" + start +
                              "GPU event xid=31 gpu=GPU-b marked_unhealthy=\"\"\n" + start +
                              "GPU is unhealthy: nvmlDeviceGetHandleByUUID: GPU is lost gpu=GPU-c "
                              "marked_unhealthy=GPU-c\n";
-  EXPECT_EQ(plugin_faults(marked),
-            (std::vector<std::string>{"GPU-a: XID 79", "GPU-c: nvmlDeviceGetHandleByUUID: GPU is lost"}));
+  EXPECT_EQ(
+      plugin_faults(marked),
+      (std::vector<std::string>{
+          "GPU 3 (GPU-a): XID 79, the GPU has fallen off the bus; drain and reboot the node; if it comes "
+          "again, check the board's seat and power",
+          "GPU-c: nvmlDeviceGetHandleByUUID: GPU is lost; run nvidia-smi on the node, and reboot it if the "
+          "GPU is not there"}));
   EXPECT_EQ(plugin_faults(marked + start + "device is healthy again device=GPU-a was=\"XID 79\"\n").size(),
             1u);
   // A restart looks anew at what was missing, and keeps its marks.
@@ -79,8 +84,16 @@ TEST(fleet, plugin_log_tells_of_gpus_as_they_are_now) {
       std::vector<std::string>{"the device plugin did not start: register with the kubelet: no such file"});
   EXPECT_TRUE(
       plugin_faults(refused + start + "registered with the kubelet resource=nvidia.com/gpu\n").empty());
-  EXPECT_EQ(plugin_faults("I0101 XidCriticalError: Xid=48 on Device=GPU-d; marking device as unhealthy."),
-            std::vector<std::string>{"GPU-d: XID 48"});
+  EXPECT_EQ(
+      plugin_faults("I0101 XidCriticalError: Xid=48 on Device=GPU-d; marking device as unhealthy."),
+      std::vector<std::string>{"GPU-d: XID 48, two bits of its memory are wrong; reset it on the node while "
+                               "nothing uses it (nvidia-smi --gpu-reset -i GPU-d); if it comes again, have "
+                               "the board replaced"});
+  // A number that we have no words for has a cure all the same.
+  EXPECT_EQ(
+      plugin_faults(start + "GPU event xid=777 gpu=GPU-e index=0 marked_unhealthy=GPU-e\n"),
+      std::vector<std::string>{"GPU 0 (GPU-e): XID 777; look the number up in NVIDIA's list of XID errors, "
+                               "and read nvidia-smi -q on the node"});
 }
 
 TEST(fleet, an_operator_that_does_not_work_is_named) {

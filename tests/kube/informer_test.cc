@@ -387,6 +387,12 @@ TEST(kube, projection_keeps_what_is_declared) {
             R"({"name":"c","resources":{"limits":{"nvidia.com/gpu":1}}})");
 }
 
+TEST(kube, projection_keeps_single_annotations_in_place_of_all) {
+  const Json pod = test::json(R"({"metadata":{"name":"p","annotations":{"a.b/c":"v","d":"w"}}})");
+  const auto kept = Projection(kPods, {R"(metadata.annotations.a\.b/c)"}, {}).apply(pod);
+  EXPECT_EQ(to_canonical_text(*find(*kept, {"metadata"})), R"({"annotations":{"a.b/c":"v"},"name":"p"})");
+}
+
 TEST(kube, packed_objects_are_copied_and_changed_like_any_other) {
   Json copy;
   {

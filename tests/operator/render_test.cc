@@ -557,8 +557,13 @@ TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
   after(" -- gpu-node pause all validations are successful", at);
   EXPECT_EQ(env_value(main, "NVIDIA_VISIBLE_DEVICES"), "all") << "which the runtime reads";
   EXPECT_FALSE(has_env(main, "WITH_WAIT"));
-  for (const char* from_pod : {"NODE_NAME", "OPERATOR_NAMESPACE", "POD_UID"})
+  for (const char* from_pod : {"NODE_NAME", "OPERATOR_NAMESPACE", "POD_UID", "POD_NAME", "POD_NAMESPACE"})
     EXPECT_TRUE(has_env(main, from_pod)) << from_pod;
+  // It tells of itself, and gets to know what an earlier container told; the toolkit may not patch pods.
+  after(" --tell ", 0);
+  EXPECT_NE(to_text(get_array(main, {"env"})).find("metadata.annotations['nvidia.com/gpu-validation']"),
+            std::string::npos);
+  EXPECT_FALSE(command_of(ours.container(kToolkitSet, kToolkitCtr)).contains("--tell"));
   // Ready when all have passed.
   const JsonArray& probe = get_array(main, {"startupProbe", "exec", "command"});
   ASSERT_FALSE(probe.empty());

@@ -53,9 +53,13 @@ TEST(operator_health, a_fault_is_told_in_the_same_words_everywhere) {
       << cluster.metrics.text();
   // gpuctl status.
   const auto shared = [](Json object) { return std::make_shared<const Json>(std::move(object)); };
-  const auto chain = fleet::cluster_chain(
-      {shared(cluster.get(kube::kClusterPolicies, "", "p"))}, {shared(cluster.get(kube::kNodes, "", "n1"))},
-      {shared(cluster.get(kube::kPods, kNs, "nvidia-driver-daemonset-n1"))});
+  const auto chain =
+      fleet::cluster_chain({{shared(cluster.get(kube::kClusterPolicies, "", "p"))},
+                            {shared(cluster.get(kube::kNodes, "", "n1"))},
+                            {shared(cluster.get(kube::kPods, kNs, "nvidia-driver-daemonset-n1"))},
+                            {},
+                            {},
+                            {}});
   EXPECT_NE(fleet::render(chain).find("  " + words + "\n"), std::string::npos) << fleet::render(chain);
 
   cluster.pod("nvidia-driver-daemonset", "n1", Cluster::kRunning);
@@ -112,10 +116,10 @@ TEST(operator_health, a_node_that_does_not_get_on_is_told_so) {
   cluster.loop->run_for(10s);
   const Json condition = cluster.node_condition("n1", "GPUReady");
   EXPECT_EQ(text(condition, "reason"), "DriverNotReady");
-  EXPECT_EQ(
-      text(condition, "message"),
-      "driver: pod of nvidia-operator-validator is not there yet; see why its DaemonSet makes none: kubectl "
-      "describe daemonset nvidia-operator-validator");
+  EXPECT_EQ(text(condition, "message"),
+            "driver: pod of nvidia-operator-validator is not there yet; see why its DaemonSet makes none: "
+            "kubectl -n "
+            "gpu-operator describe daemonset nvidia-operator-validator");
   EXPECT_TRUE(events_of(cluster, "n1").empty()) << "nothing failed";
 }
 
@@ -193,6 +197,87 @@ TEST(operator_health, nodes_for_virtual_machines_are_judged_by_their_own_operand
   cluster.pod("nvidia-sandbox-validator", "n1", Cluster::kRunning);
   cluster.settle();
   EXPECT_EQ(text(cluster.node_condition("n1", "GPUReady"), "status"), "True");
+}
+
+TEST(operator_health,
+     the_step_that_a_validator_tells_of_is_in_the_condition_and_stays_with_another_operator) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.pod("nvidia-container-toolkit-daemonset", "n1", Cluster::kRunning);
+  cluster.pod("nvidia-cuda-validator", "n1", R"({"phase":"Succeeded"})");
+  cluster.pod("nvidia-operator-validator", "n1",
+              R"({"phase":"Running","conditions":[{"type":"Ready","status":"False"}],"containerStatuses":[
+      {"name":"nvidia-operator-validator","image":"i","imageID":"","ready":false,"restartCount":0,
+       "state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}]})");
+  // Only the annotation changes.
+  cluster.merge(kube::kPods, kNs, "nvidia-operator-validator-n1",
+                R"({"metadata":{"annotations":{"nvidia.com/gpu-validation":
+      "{\"failing\":true,\"message\":\"nvidia-smi ended with code 9\",\"step\":\"driver\"}"}}})");
+  cluster.settle();
+  const auto told = [&] { return cluster.node_condition("n1", "GPUReady"); };
+  EXPECT_EQ(text(told(), "reason"), "DriverFailed") << to_text(told());
+  EXPECT_EQ(text(told(), "message").substr(0, 71),
+            "driver: pod nvidia-operator-validator-n1: nvidia-smi ended with code 9;");
+  cluster.controller.reset();
+  cluster.start_operator();
+  cluster.loop->run_for(1min);
+  EXPECT_EQ(text(told(), "reason"), "DriverFailed") << to_text(told());
+  cluster.merge(kube::kPods, kNs, "nvidia-operator-validator-n1",
+                R"({"metadata":{"annotations":{"nvidia.com/gpu-validation":"{\"step\":\"plugin\"}"}}})");
+  cluster.loop->run_for(1min);
+  EXPECT_EQ(text(told(), "reason"), "PluginNotReady") << to_text(told());
+}
+
+TEST(operator_health, a_foreign_taint_is_named) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.node("n1", kGpu);
+  cluster.merge(kube::kNodes, "", "n1",
+                R"({"spec":{"taints":[{"key":"a","value":"b","effect":"NoSchedule"}]}})");
+  cluster.loop->run_for(10s);
+  const std::string message = text(cluster.node_condition("n1", "GPUReady"), "message");
+  EXPECT_EQ(message.substr(0, message.find(" is not tolerated")), "driver: taint a=b:NoSchedule of the node");
+  EXPECT_NE(message.find("kubectl taint node n1 a=b:NoSchedule-"), std::string::npos) << message;
+  // The policy says it too, though its DaemonSets have all that they ask for.
+  cluster.daemonsets_available();
+  EXPECT_NE(text(cluster.condition("p", "Error"), "message").find("taint a=b:NoSchedule"), std::string::npos)
+      << to_text(cluster.condition("p", "Error"));
+  EXPECT_TRUE(events_of(cluster, "n1").empty()) << "it may be somebody's startup taint";
+}
+
+TEST(operator_health, a_node_without_a_wanted_device_plugin_is_ready) {
+  Cluster cluster;
+  cluster.policy("p", R"({"devicePlugin":{"enabled":false},"fleet":{"startupTaint":{"enabled":true}}})");
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  cluster.validated("n1");
+  cluster.devices("n1", R"("nvidia.com/gpu":"8")", R"("nvidia.com/gpu":"0")");
+  cluster.daemonsets_available();
+  cluster.loop->run_for(10s);
+  EXPECT_EQ(text(cluster.node_condition("n1", "GPUReady"), "status"), "True")
+      << to_text(cluster.node_condition("n1", "GPUReady"));
+  EXPECT_EQ(cluster.state("p"), "ready");
+  EXPECT_TRUE(get_array(cluster.get(kube::kNodes, "", "n1"), {"spec", "taints"}).empty());
+}
+
+TEST(operator_health, a_reboot_is_no_fault) {
+  Cluster cluster;
+  cluster.node("n1", kGpu);
+  cluster.policy("p");
+  cluster.settle();
+  cluster.all_available();
+  cluster.loop->run_for(10s);
+  for (const char* app : {"nvidia-container-toolkit-daemonset", "nvidia-operator-validator"})
+    cluster.pod(app, "n1",
+                R"({"phase":"Running","conditions":[{"type":"Ready","status":"False"}],"containerStatuses":[
+      {"name":"c","image":"i","imageID":"","ready":false,"restartCount":1,"state":{"running":{}},
+       "lastState":{"terminated":{"exitCode":255,"reason":"Unknown"}}}]})");
+  cluster.loop->run_for(1min);
+  EXPECT_EQ(text(cluster.node_condition("n1", "GPUReady"), "reason").find("Failed"), std::string::npos)
+      << to_text(cluster.node_condition("n1", "GPUReady"));
+  EXPECT_TRUE(events_of(cluster, "n1").empty());
 }
 
 }  // namespace

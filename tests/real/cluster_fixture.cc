@@ -67,13 +67,10 @@ bool contains(const std::string& text, std::string_view part) {
 Watch::Watch(Loop& loop) {
   const auto config = kube::load_kubeconfig({kubeconfig()});
   client_ = std::move(*kube::make_client(loop, *config));
-  policies = std::make_unique<kube::Informer>(*client_, kube::kClusterPolicies, keep("", {"status"}));
-  nodes = std::make_unique<kube::Informer>(*client_, kube::kNodes,
-                                           keep("", {"status.allocatable", "status.conditions"}));
-  pods = std::make_unique<kube::Informer>(
-      *client_, kube::kPods,
-      keep("", {"spec.nodeName", "status.phase", "status.conditions", "status.containerStatuses",
-                "status.initContainerStatuses"}));
+  policies =
+      std::make_unique<kube::Informer>(*client_, kube::kClusterPolicies, keep("", fleet::policy_fields()));
+  nodes = std::make_unique<kube::Informer>(*client_, kube::kNodes, keep("", fleet::node_fields()));
+  pods = std::make_unique<kube::Informer>(*client_, kube::kPods, keep("", fleet::pod_fields()));
   for (kube::Informer* informer : {policies.get(), nodes.get(), pods.get()}) informer->start();
 }
 Watch::~Watch() = default;
@@ -83,7 +80,7 @@ fleet::ClusterChain Watch::chain() const {
   pods->for_each([&ours](const auto& pod) {
     if (get_string(*pod, {"metadata", "namespace"}) == kOperatorNamespace) ours.push_back(pod);
   });
-  return fleet::cluster_chain(all_of(*policies), all_of(*nodes), ours);
+  return fleet::cluster_chain({all_of(*policies), all_of(*nodes), ours, {}, {}, {}});
 }
 
 }  // namespace gpuop::real

@@ -1,9 +1,14 @@
 #include "validate/sequence.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/files.h"
+#include "base/http_server.h"
 #include "base/text.h"
+#include "kube/transport.h"
 
 namespace gpuop::validate {
 namespace {
@@ -64,6 +69,43 @@ TEST_F(Validations, end_with_the_first_that_fails_and_go_on_there_in_the_same_po
   EXPECT_TRUE(remove_file(dir.path() / "fail-toolkit"));
   EXPECT_EQ(run(), std::pair(0, std::string("toolkit none\ncuda 2\n")));
   EXPECT_EQ(run(), std::pair(0, std::string()));
+}
+
+// The step's process says on a descriptor of its own why it waits.
+TEST_F(Validations, hand_on_why_a_step_waits) {
+  const fs::path script = dir.path() / "waiting";
+  ASSERT_TRUE(
+      write_file_atomic(script,
+                        "#!/bin/sh\nif [ $2 = driver ]; then echo failing code 9 >&$VALIDATION_REPORT_FD; "
+                        "read x <" +
+                            (dir.path() / "told").string() + "; fi\n",
+                        0755));
+  ASSERT_EQ(::mkfifo((dir.path() / "told").c_str(), 0600), 0);
+  std::vector<std::string> patches;
+  ProgressOptions options;
+  options.ns = "ns";
+  options.pod = "p";
+  options.patience = 1ms;
+  options.gap = 1ms;
+  const auto transport = kube::make_memory_transport(
+      loop, [&](const HttpRequest& request, const std::shared_ptr<HttpResponder>& out) {
+        patches.push_back(request.body);
+        out->send(HttpResponse::text(200, "{}", "application/json"));
+        // It has been told: now the step may pass.
+        if (request.body.find("code 9") != std::string::npos) {
+          const Fd fifo(::open((dir.path() / "told").c_str(), O_WRONLY | O_CLOEXEC));
+          EXPECT_EQ(::write(fifo.get(), "\n", 1), 1);
+        }
+      });
+  kube::Client client(loop, transport);
+  Progress progress(loop, options, [&]() -> Result<kube::Client*> { return &client; });
+  sequence.validator = {script.string()};
+  sequence.progress = &progress;
+  const auto code = run_sequence(loop, sequence);
+  ASSERT_TRUE(code) << code.error().text();
+  EXPECT_EQ(*code, 0);
+  ASSERT_FALSE(patches.empty());
+  EXPECT_NE(patches.back().find("null"), std::string::npos) << "it is taken back at the end";
 }
 
 TEST_F(Validations, start_anew_in_another_pod_and_where_a_gate_is_gone) {

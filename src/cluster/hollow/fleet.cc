@@ -34,6 +34,11 @@ kube::InformerOptions keep(std::string ns, std::vector<std::string> fields) {
   return options;
 }
 
+std::vector<std::string> with(std::vector<std::string> fields, std::string field) {
+  fields.push_back(std::move(field));
+  return fields;
+}
+
 // What is compared at the end of a run.
 const std::vector<kube::Resource>& compared() {
   static const std::vector<kube::Resource> kTypes{kube::kNodes,          kube::kPods,
@@ -76,14 +81,10 @@ struct HollowFleet::Impl {
         admin(*loop, kube::make_memory_transport(*loop, server.handler()), {.user_agent = "admin"}),
         manager(*loop, transport,
                 {.user_agent = "kube-controller-manager", .field_manager = "kube-controller-manager"}),
-        policies(admin, kube::kClusterPolicies,
-                 keep("", {"spec.devicePlugin.enabled", "spec.gfd.enabled", "spec.dcgmExporter.enabled",
-                           "status"})),
-        node_objects(admin, kube::kNodes, keep("", {"status.allocatable", "status.conditions"})),
-        pods(admin, kube::kPods,
-             keep(kOperatorNamespace,
-                  {"metadata.deletionTimestamp", "spec.nodeName", "spec.restartPolicy", "status.phase",
-                   "status.conditions", "status.containerStatuses", "status.initContainerStatuses"})),
+        policies(admin, kube::kClusterPolicies, keep("", fleet::policy_fields())),
+        node_objects(admin, kube::kNodes, keep("", fleet::node_fields())),
+        pods(admin, kube::kPods, keep(kOperatorNamespace, with(fleet::pod_fields(), "spec.restartPolicy"))),
+        daemonsets(admin, kube::kDaemonSets, keep(kOperatorNamespace, fleet::daemonset_fields())),
         met(options.faults.faults.size()) {}
 
   FaultPlan seeded() const {
@@ -164,7 +165,7 @@ struct HollowFleet::Impl {
     if (!options.default_policy.empty())
       TRY(fleet::apply_default_policy(*loop, admin, options.default_policy));
     controllers = start_controllers(*loop, manager);
-    for (kube::Informer* informer : {&policies, &node_objects, &pods}) {
+    for (kube::Informer* informer : {&policies, &node_objects, &pods, &daemonsets}) {
       informer->on_change([this](const auto&, const auto&) {
         dirty = true;
         ++changes;
@@ -338,7 +339,8 @@ struct HollowFleet::Impl {
     return out;
   }
   fleet::ClusterChain chain() const {
-    return fleet::cluster_chain(all_of(policies), all_of(node_objects), all_of(pods));
+    return fleet::cluster_chain(
+        {all_of(policies), all_of(node_objects), all_of(pods), all_of(daemonsets), {}, {}});
   }
   bool ready() {
     // Looked at again when something changed, and not at each event of a large fleet.
@@ -445,7 +447,7 @@ struct HollowFleet::Impl {
   FaultInjector injector;
   std::shared_ptr<kube::Transport> transport;
   kube::Client admin, manager;
-  kube::Informer policies, node_objects, pods;
+  kube::Informer policies, node_objects, pods, daemonsets;
   std::unique_ptr<Controllers> controllers;
   std::vector<std::unique_ptr<HollowNode>> nodes;
   std::unique_ptr<LightNodes> light;

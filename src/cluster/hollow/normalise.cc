@@ -43,7 +43,10 @@ Json clean(const Json& value, const Names& names) {
   JsonObject out;
   for (const auto& [key, item] : value.get_object()) {
     if (volatile_keys().contains(std::string_view(key))) continue;
-    out[key] = clean(item, names);
+    Json cleaned = clean(item, names);
+    // What was put there and taken back leaves an empty map.
+    if (key == "annotations" && cleaned.is_object() && cleaned.get_object().empty()) continue;
+    out[key] = std::move(cleaned);
   }
   return out;
 }

@@ -74,9 +74,11 @@ class WaitsFor : public Program {
 // A metrics exporter: it needs the driver that its pod's gate has waited for.
 class Exporter : public Program {
  public:
-  explicit Exporter(ProgramContext context) : context_(std::move(context)) {}
+  explicit Exporter(ProgramContext context)
+      : context_(std::move(context)), serves_(context_.env_or("SERVING_FILE")) {}
   ~Exporter() override {
     if (on_) context_.machine.serve(port_, false);
+    if (!serves_.empty()) context_.machine.remove_gates(serves_);
   }
   void start() override {
     if (context_.machine.driver().empty()) return context_.exit(1);
@@ -84,10 +86,12 @@ class Exporter : public Program {
     port_ = static_cast<int>(parse_int(listen.substr(listen.rfind(':') + 1)).value_or(9400));
     context_.machine.serve(port_, true);
     on_ = true;
+    if (!serves_.empty()) context_.machine.open_gate(serves_);
   }
 
  private:
   ProgramContext context_;
+  std::string serves_;
   int port_ = 9400;
   bool on_ = false;
 };

@@ -61,6 +61,8 @@ struct ProgramContext {
   bool gpu_given = false;  // devices were injected
   // Ends the container, on a later turn. The program is destroyed then.
   std::function<void(int code)> exit;
+  // A step of several validations says why it waits; may be empty.
+  std::function<void(bool failing, const std::string& why)> waiting;
 
   std::string env_or(const std::string& name, const std::string& fallback = "") const;
   bool flag(const std::string& name, bool fallback) const;

@@ -5,6 +5,7 @@
 #include "cluster/hollow/program.h"
 #include "kube/informer.h"
 #include "kube/object.h"
+#include "validate/progress.h"
 #include "validate/sequence.h"
 #include "validate/workload.h"
 
@@ -63,7 +64,13 @@ class Validator : public Program {
 
   void look() {
     if (works()) return pass();
-    if (!wait_) fail_now();
+    if (!wait_) return fail_now();
+    if (context_.waiting && component_ == "driver") {
+      const bool host = context_.machine.driver_is_host();
+      context_.waiting(host, host ? "run nvidia-smi of the host: it ended with code 9"
+                                  : "wait for the driver container: "
+                                    "'/run/nvidia/validations/.driver-ctr-ready' is not there yet");
+    }
   }
 
   void pass() {
@@ -85,6 +92,10 @@ class Validator : public Program {
   void wait_for_capacity() {
     watch(kube::kNodes, "", node_, {"status.capacity", "status.allocatable"}, kCapacityLimit,
           [this](const Json& node) {
+            if (validate::plugin_is_off(node)) {
+              stop();
+              return context_.exit(0);
+            }
             if (!validate::has_gpu_capacity(node)) return;
             if (!workload_) return pass();
             const auto resource = validate::pick_resource(node);
@@ -202,7 +213,9 @@ class Validations : public Program {
     std::vector<std::string> words;
     auto word = context_.words.begin() + 1;
     for (; word != context_.words.end() && *word != "--"; ++word) {
-      if (word->starts_with("--passed-file="))
+      if (*word == "--tell")
+        tell();
+      else if (word->starts_with("--passed-file="))
         passed_file_ = word->substr(word->find('=') + 1);
       else if (!word->starts_with("--"))
         words.push_back(*word);
@@ -223,12 +236,25 @@ class Validations : public Program {
     return "passed/" + context_.pod_uid + "/" + context_.container + "/" + component;
   }
 
+  void tell() {
+    validate::ProgressOptions options;
+    options.ns = context_.ns;
+    options.pod = context_.pod;
+    options.told = !context_.env_or("VALIDATION_TOLD").empty();
+    progress_ =
+        std::make_unique<validate::Progress>(context_.loop, options, [this]() -> Result<kube::Client*> {
+          if (!client_) client_ = context_.world.client("nvidia-validator");
+          return client_.get();
+        });
+  }
+
   void next() {
     while (at_ < steps_.size() && context_.machine.gate(record(steps_[at_].component)) &&
            context_.machine.gate(steps_[at_].component + "-ready"))
       ++at_;
     ProgramContext context = context_;
     if (at_ == steps_.size()) {
+      if (progress_) progress_->passed();
       if (!passed_file_.empty()) context_.machine.open_gate(passed_file_);
       context.words = program_;
     } else {
@@ -238,6 +264,10 @@ class Validations : public Program {
         context.env[entry.substr(0, equals)] = entry.substr(equals + 1);
       }
       context.env["COMPONENT"] = steps_[at_].component;
+      if (progress_) {
+        progress_->step(steps_[at_].component);
+        context.waiting = [this](bool failing, const std::string& why) { progress_->waits(failing, why); };
+      }
       context.exit = [this, alive = std::weak_ptr<bool>(alive_)](int code) {
         if (alive.expired()) return;
         context_.loop.post([this, alive, code] {
@@ -263,6 +293,8 @@ class Validations : public Program {
   std::vector<std::string> program_;
   std::vector<validate::Step> steps_;
   std::size_t at_ = 0;
+  std::unique_ptr<kube::Client> client_;
+  std::unique_ptr<validate::Progress> progress_;
   std::unique_ptr<Program> running_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -90,6 +90,7 @@ spec:
               containerPort: {{ $w.port }}
           startupProbe:
             httpGet: {path: /healthz, port: http}
+            initialDelaySeconds: 1
             periodSeconds: 1
             failureThreshold: 120
           livenessProbe:

@@ -1,0 +1,169 @@
+#include "fleet/missing.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/text.h"
+#include "kube/object.h"
+
+namespace gpuop::fleet {
+namespace {
+
+constexpr std::string_view kDriver = "nvidia-driver-daemonset";
+constexpr std::size_t kShown = 3;
+
+const Json& template_of(const Json& set) {
+  static const Json kNone = JsonObject{};
+  const Json* found = find(set, {"spec", "template"});
+  return found ? *found : kNone;
+}
+
+const Json& pod_spec_of(const Json& set) {
+  static const Json kNone = JsonObject{};
+  const Json* found = find(template_of(set), {"spec"});
+  return found ? *found : kNone;
+}
+
+bool makes_pods_of(const Json& set, std::string_view app) {
+  const Json& pod = template_of(set);
+  return kube::label(pod, "app") == app ||
+         (app == kDriver && kube::label(pod, "app.kubernetes.io/component") == "nvidia-driver");
+}
+
+// Those that a DaemonSet controller tolerates for every pod of a DaemonSet; the last only with the host's
+// network.
+bool tolerated_by_itself(const Json& taint, const Json& pod_spec) {
+  static constexpr std::array<std::string_view, 6> kKeys = {
+      "node.kubernetes.io/not-ready",     "node.kubernetes.io/unreachable",
+      "node.kubernetes.io/disk-pressure", "node.kubernetes.io/memory-pressure",
+      "node.kubernetes.io/pid-pressure",  "node.kubernetes.io/unschedulable"};
+  const auto key = get_string(taint, {"key"});
+  return std::ranges::find(kKeys, key) != kKeys.end() ||
+         (key == "node.kubernetes.io/network-unavailable" && get_bool(pod_spec, {"hostNetwork"}));
+}
+
+const Json* keeping_off(const Json& node, const Json& pod_spec) {
+  for (const Json& taint : get_array(node, {"spec", "taints"})) {
+    const auto effect = get_string(taint, {"effect"});
+    if ((effect == "NoSchedule" || effect == "NoExecute") && !tolerated_by_itself(taint, pod_spec) &&
+        !kube::tolerates(taint, get_array(pod_spec, {"tolerations"})))
+      return &taint;
+  }
+  return nullptr;
+}
+
+// "kubectl -n gpu-operator VERB daemonset NAME"
+std::string kubectl(const Json& set, std::string_view verb) {
+  const std::string ns(kube::namespace_of(set));
+  return "kubectl " + (ns.empty() ? "" : "-n " + ns + " ") + std::string(verb) + " daemonset " +
+         std::string(kube::name_of(set));
+}
+
+std::string text_of(const Json& taint) {
+  const std::string value(get_string(taint, {"value"}));
+  return std::string(get_string(taint, {"key"})) + (value.empty() ? "" : "=" + value) + ":" +
+         std::string(get_string(taint, {"effect"}));
+}
+
+// As it is written in a policy: "{key: a, operator: Equal, value: b, effect: NoSchedule}".
+std::string toleration_of(const Json& taint) {
+  const std::string value(get_string(taint, {"value"}));
+  return "{key: " + std::string(get_string(taint, {"key"})) +
+         (value.empty() ? ", operator: Exists" : ", operator: Equal, value: \"" + value + "\"") +
+         ", effect: " + std::string(get_string(taint, {"effect"})) + "}";
+}
+
+std::string names_of(const std::vector<std::string>& all) {
+  const std::size_t shown = std::min(all.size(), kShown);
+  std::string text =
+      join(std::vector<std::string>(all.begin(), all.begin() + static_cast<long>(shown)), ", ");
+  if (all.size() > shown) text += " and " + std::to_string(all.size() - shown) + " more";
+  return text;
+}
+
+Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, const Json& taint) {
+  std::vector<std::string> names{std::string(kube::name_of(set))};
+  for (const auto& other : daemonsets) {
+    if (kube::name_of(*other) == kube::name_of(set) || !kube::controller_of(*other)) continue;
+    const Json& spec = pod_spec_of(*other);
+    if (kube::node_matches(node, spec) && !kube::tolerates(taint, get_array(spec, {"tolerations"})))
+      names.emplace_back(kube::name_of(*other));
+  }
+  Missing out;
+  out.certain = true;
+  out.detail = "taint " + text_of(taint) + " of the node is not tolerated by DaemonSet" +
+               (names.size() > 1 ? "s " : " ") + names_of(names);
+  const Json* owner = kube::controller_of(set);
+  const bool own_list = owner && get_string(*owner, {"kind"}) == "NVIDIADriver";
+  out.cure = "add " + toleration_of(taint) + " to " +
+             (own_list ? "tolerations of NVIDIADriver " + std::string(get_string(*owner, {"name"}))
+                       : "daemonsets.tolerations of the policy (that list replaces the default: keep {key: "
+                         "nvidia.com/gpu, operator: Exists, effect: NoSchedule} in it)") +
+             ", or take the taint off: kubectl taint node " + std::string(kube::name_of(node)) + " " +
+             text_of(taint) + "-";
+  return out;
+}
+
+Missing by_selector(const Json& node, const Json& set) {
+  const std::string name(kube::name_of(set));
+  std::string why = "its affinity excludes it";
+  for (const auto& [key, value] : get_object(pod_spec_of(set), {"nodeSelector"})) {
+    const auto have = kube::label(node, key);
+    if (have == as_text(value)) continue;
+    why = "its nodeSelector asks for the label " + std::string(key) + "=" + std::string(as_text(value)) +
+          (have.empty() ? ", which the node has not" : ", and the node has " + std::string(have));
+    break;
+  }
+  return {"DaemonSet " + name + " is not for this node: " + why,
+          "label the node so, or take what was added off the DaemonSet: kubectl edit daemonset " + name,
+          true};
+}
+
+}  // namespace
+
+Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app) {
+  const std::string name(app);
+  Missing out{"pod of " + name + " is not there yet",
+              "see why its DaemonSet makes none: kubectl describe daemonset " + name, false};
+  const Json* any = nullptr;
+  const Json* fits = nullptr;
+  for (const auto& set : daemonsets) {
+    if (!makes_pods_of(*set, app)) continue;
+    any = set.get();
+    if (!fits && kube::node_matches(node, pod_spec_of(*set))) fits = set.get();
+  }
+  if (fits) {
+    if (const Json* taint = keeping_off(node, pod_spec_of(*fits)))
+      return by_taint(node, daemonsets, *fits, *taint);
+    out.cure = "see why its DaemonSet makes none: " + kubectl(*fits, "describe");
+    return out;
+  }
+  if (any) return by_selector(node, *any);
+  if (!daemonsets.empty()) {
+    out.detail = "there is no DaemonSet of " + name + " yet";
+    out.cure = "read the conditions of the policy: kubectl describe clusterpolicy";
+  }
+  return out;
+}
+
+std::string undiscovered(const Json& node, const Objects& daemonsets) {
+  for (const auto& label : get_object(node, {"metadata", "labels"})) {
+    if (std::string_view(label.key()).starts_with("feature.node.kubernetes.io/")) return {};
+  }
+  for (const auto& set : daemonsets) {
+    const Json& pod = template_of(*set);
+    if (kube::label(pod, "role") != "worker" ||
+        kube::label(pod, "app.kubernetes.io/name") != "node-feature-discovery" ||
+        !kube::node_matches(node, pod_spec_of(*set)))
+      continue;
+    if (const Json* taint = keeping_off(node, pod_spec_of(*set)))
+      return "whether it has GPUs is not known: taint " + text_of(*taint) +
+             " is not tolerated by feature discovery's DaemonSet " + std::string(kube::name_of(*set)) +
+             "; add " + toleration_of(*taint) +
+             " to the value node-feature-discovery.worker.tolerations if it has";
+  }
+  return {};
+}
+
+}  // namespace gpuop::fleet
