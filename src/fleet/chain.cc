@@ -70,7 +70,8 @@ struct Deploy {
   enum class State { kWanted, kPaused, kOff } state = State::kWanted;
   std::string
       why;  // paused, off: "switched off on this node by its label nvidia.com/gpu.deploy.driver=false"
-  std::string cure;  // "… : kubectl label …"
+  std::string cure;           // "… : kubectl label …"
+  bool preinstalled = false;  // off, since the node has a driver of its own
   bool wanted() const { return state == State::kWanted; }
   bool off() const { return state == State::kOff; }
 };
@@ -87,7 +88,7 @@ Deploy deploy_of(const Json& node, std::string_view operand) {
     return {Deploy::State::kPaused, "paused on this node by its label " + key + "=" + value,
             "who wrote the label takes it back when done; by hand: " + command + "=true --overwrite"};
   return {Deploy::State::kOff, "switched off on this node by its label " + key + "=" + value,
-          "to have it here: " + command + "=true --overwrite"};
+          "to have it here: " + command + "=true --overwrite", value == "pre-installed"};
 }
 
 // All that a stage is judged by.
@@ -172,9 +173,8 @@ std::string cure_of_step(const Operand& operand, const Json* worker, const View&
   const std::string log = worker ? logs_of(*worker) : std::string();
   if (operand.stage == "driver")
     return worker ? "read what the driver says: " + log
-                  : "run nvidia-smi on node " + node +
-                        " and mend the driver that is installed there, or let the policy bring one "
-                        "(driver.enabled)";
+                  : "run nvidia-smi on node " + node + " and mend the driver that is installed there" +
+                        (view.off(operand) ? ", or let the policy bring one (driver.enabled)" : "");
   if (log.empty()) return "run nvidia-smi on node " + node;
   return "run nvidia-smi on node " + node + ", and read " + log;
 }
@@ -192,10 +192,23 @@ void noted(Stage& stage, const View& view, const Operand& operand, const hardwar
   const Deploy deploy = deploy_of(view.node, operand.label);
   if (!view.off(operand) && !deploy.off()) return;
   stage.state = StageState::kFailed;
-  if (deploy.off() && !view.off(operand)) {
+  if (deploy.off() && !deploy.preinstalled && !view.off(operand)) {
     stage.detail += "; the " + std::string(operand.stage) + " is " + deploy.why;
     stage.cure = deploy.cure;
   }
+}
+
+// For so long behind a node's start its validator may find that what it checks is not there yet: runtimes
+// keep their configuration over a boot, and start it before the toolkit has done its work.
+constexpr Duration kSettling = 30s;
+
+bool settling(const View& view, const Json& status) {
+  if (!view.since) return false;
+  for (std::string_view state : {"state", "lastState"}) {
+    const auto finished = parse_time(get_string(status, {state, "terminated", "finishedAt"}));
+    if (finished && *finished < *view.since + kSettling) return true;
+  }
+  return false;
 }
 
 // Its pod is there, and no container of it has begun.
@@ -283,8 +296,13 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
   }
   if (proof.status && has(*proof.status, {"state", "running"})) stage.detail = "being validated";
   if (proof.status) {
-    if (auto fault = container_fault(*view.validator, *proof.status, view.since))
+    if (auto fault = container_fault(*view.validator, *proof.status, view.since)) {
       failed(stage, *view.validator, *fault);
+      if (settling(view, *proof.status)) {
+        stage.state = StageState::kWorking;
+        stage.stuck = false;
+      }
+    }
   }
   if (proof.note) noted(stage, view, operand, *proof.note, worker);
   explain_by_worker(stage, view, operand, worker);
@@ -292,12 +310,25 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
   return stage;
 }
 
+// The policy switches an operand off; its pod goes a moment later than its DaemonSet.
+Stage without(const Operand& operand, const Json* pod) {
+  Stage stage = new_stage(operand.stage);
+  if (!pod) {
+    switch_off(stage, "switched off by the policy", false);
+  } else {
+    stage.detail =
+        "switched off by the policy, and pod " + std::string(kube::name_of(*pod)) + " has yet to go";
+  }
+  return stage;
+}
+
 // An operand whose own pod is all that tells of it.
 Stage operand_stage(const View& view, const Operand& operand, const Json* pod) {
   Stage stage = new_stage(operand.stage);
+  if (view.off(operand)) return without(operand, pod);
   const Deploy deploy = deploy_of(view.node, operand.label);
-  if (view.off(operand) || deploy.off()) {
-    switch_off(stage, view.off(operand) ? "switched off by the policy" : deploy.why, !view.off(operand));
+  if (deploy.off()) {
+    switch_off(stage, deploy.why, true);
   } else if (!pod) {
     missing(stage, view, operand.app);
     if (!deploy.wanted()) {
@@ -363,11 +394,7 @@ Stage not_advertised(const View& view, const Deploy& deploy) {
 Stage advertised(const View& view, const std::map<std::string, std::int64_t>& allocatable,
                  const Json* plugin) {
   const Deploy deploy = deploy_of(view.node, kPlugin.label);
-  if (view.off(kPlugin)) {
-    Stage stage = new_stage(kPlugin.stage);
-    switch_off(stage, "switched off by the policy", false);
-    return stage;
-  }
+  if (view.off(kPlugin)) return without(kPlugin, plugin);
   if (deploy.off()) return not_advertised(view, deploy);
   Stage stage = validated(view, kPlugin, plugin, false);
   if (!deploy.wanted() && !plugin) {

@@ -33,8 +33,8 @@ std::vector<std::string> pod_fields() {
     for (const char* field :
          {"name", "ready", "restartCount", "state.running.none", "state.waiting.reason",
           "state.waiting.message", "state.terminated.exitCode", "state.terminated.reason",
-          "state.terminated.message", "lastState.terminated.exitCode", "lastState.terminated.reason",
-          "lastState.terminated.message", "lastState.terminated.finishedAt"})
+          "state.terminated.message", "state.terminated.finishedAt", "lastState.terminated.exitCode",
+          "lastState.terminated.reason", "lastState.terminated.message", "lastState.terminated.finishedAt"})
       out.push_back(std::string(list) + field);
   }
   return out;

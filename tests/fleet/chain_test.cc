@@ -220,10 +220,10 @@ TEST(fleet, operands_that_the_policy_switches_off_are_not_waited_for) {
 TEST(fleet, a_plugin_that_is_switched_off_leaves_a_resource_of_none) {
   const auto validator = pod("nvidia-operator-validator", kReady);
   const Json live = node(kGpuLabels, R"({"nvidia.com/gpu":"0"})");
-  EXPECT_EQ(state_of(chain_of(live, {validator}, {"plugin"}), "plugin"), StageState::kOff);
+  EXPECT_EQ(state_of(chain_of(live, {validator}, {{"plugin"}, {}}), "plugin"), StageState::kOff);
   EXPECT_EQ(state_of(chain_of(live, {validator}), "plugin"), StageState::kWorking);
   const auto plugin = pod("nvidia-device-plugin-daemonset", kReady);
-  EXPECT_EQ(state_of(chain_of(live, {validator, plugin}, {"plugin"}), "plugin"), StageState::kWorking)
+  EXPECT_EQ(state_of(chain_of(live, {validator, plugin}, {{"plugin"}, {}}), "plugin"), StageState::kWorking)
       << "its pod has yet to go";
 }
 
@@ -231,7 +231,7 @@ TEST(fleet, a_policy_is_not_ready_by_a_status_of_its_earlier_generation) {
   const auto chain = [](const std::string& observed) {
     const auto policy = std::make_shared<const Json>(*parse_json(
         R"({"metadata":{"name":"p","generation":2},"status":{"state":"ready")" + observed + "}}"));
-    return cluster_chain({policy}, {}, {});
+    return cluster_chain({{policy}, {}, {}, {}, {}, {}});
   };
   EXPECT_EQ(chain(R"(,"observedGeneration":2)").policy_state, "ready");
   EXPECT_EQ(chain("").policy_state, "ready") << "upstream's definition has no such field";

@@ -124,6 +124,14 @@ TEST(fleet_explain, a_driver_that_nothing_brings_is_a_fault) {
       "have it here: kubectl label node n1 nvidia.com/gpu.deploy.driver=true --overwrite");
 }
 
+TEST(fleet_explain, a_preinstalled_driver_that_fails_is_to_be_mended) {
+  const Objects pods{share(noted({"driver", true, "nvidia-smi ended with code 9"}))};
+  EXPECT_EQ(
+      link_of(chain_of(with_label("driver", "pre-installed"), pods)),
+      "driver: pod nvidia-operator-validator-x: nvidia-smi ended with code 9; run nvidia-smi on node n1 and "
+      "mend the driver that is installed there");
+}
+
 TEST(fleet_explain, a_workload_of_the_validation_that_cannot_run_is_the_evidence) {
   Objects pods = all_ready();
   pods[1] = share(noted({"cuda", false, ""}));
@@ -157,6 +165,25 @@ TEST(fleet_explain, what_ended_before_the_node_came_up_is_no_fault_of_now) {
   EXPECT_EQ(stage_of(chain_of(node, pods), "toolkit").state, StageState::kFailed);
   up("2026-01-01T10:00:01Z");
   EXPECT_NE(stage_of(chain_of(node, pods), "toolkit").state, StageState::kFailed);
+}
+
+// A validator is started before the toolkit has done its work in this boot, and tries again.
+TEST(fleet_explain, a_validation_that_fails_as_the_node_comes_up_is_tried_again) {
+  Objects pods = all_ready();
+  pods[1] = shared_pod(kValidator, R"({"phase":"Running","conditions":[{"type":"Ready","status":"False"}],
+      "containerStatuses":[{"name":"nvidia-operator-validator","restartCount":5,
+      "state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":1,
+      "message":"toolkit: nvidia-smi is not in PATH","finishedAt":"2026-01-01T10:00:05Z"}}}]})");
+  Json node = gpu_node();
+  for (const auto& [since, failed] :
+       {std::pair{"2026-01-01T10:00:00Z", false}, {"2026-01-01T09:59:00Z", true}}) {
+    set(node, {"status", "conditions"},
+        JsonArray{JsonObject{{"type", "Ready"}, {"status", "True"}, {"lastTransitionTime", since}}});
+    const auto link = chain_of(node, pods).broken_link();
+    ASSERT_TRUE(link);
+    EXPECT_EQ(link->reason, failed ? "ToolkitFailed" : "ToolkitNotReady");
+    EXPECT_NE(link->evidence.find("nvidia-smi is not in PATH"), std::string::npos) << link->evidence;
+  }
 }
 
 TEST(fleet_explain, an_end_that_nobody_saw_is_no_fault) {
