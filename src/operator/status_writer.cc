@@ -17,6 +17,7 @@ bool is_normal(const Outcome& outcome) {
 
 constexpr Duration kWordsGap = 10s;
 constexpr Duration kOnItsWay = 2s;
+constexpr Duration kLasting = 10s;
 
 bool tells_readiness(const Json& condition) {
   const auto type = get_string(condition, {"type"});
@@ -135,6 +136,18 @@ void StatusWriter::send(const std::string& key, std::function<void(bool)> done) 
       .detach();
 }
 
+void StatusWriter::tell(Entry& entry, const Json& object, const Outcome& outcome) {
+  log::info(
+      std::string(get_string(object, {"kind"})) + " state",
+      {{"name", std::string(kube::name_of(object))}, {"state", outcome.state}, {"reason", outcome.reason}});
+  // That pods are coming up is told by the conditions alone.
+  if (outcome.on_its_way || outcome.reason == "Reconciling") return;
+  if (is_normal(outcome)) return events_.event(object, "Normal", outcome.reason, outcome.message);
+  entry.warning = client_.loop().after(kLasting, [this, object, outcome] {
+    events_.event(object, "Warning", outcome.reason, outcome.message);
+  });
+}
+
 void StatusWriter::sent(const std::string& key, const Wish& wish, const Json& before,
                         kube::ApiResult<> result, const std::function<void(bool)>& done) {
   if (!result && result.error().not_found()) {
@@ -151,14 +164,8 @@ void StatusWriter::sent(const std::string& key, const Wish& wish, const Json& be
     return done(false);
   }
   entry.written = std::make_shared<const Json>(std::move(*result));
-  if (get_string(before, {"status", "state"}) != wish.outcome.state) {
-    log::info(std::string(wish.type.kind) + " state",
-              {{"name", wish.name}, {"state", wish.outcome.state}, {"reason", wish.outcome.reason}});
-    // That pods are coming up is told by the conditions alone.
-    if (wish.outcome.on_its_way || wish.outcome.reason == "Reconciling") return done(true);
-    events_.event(before, is_normal(wish.outcome) ? "Normal" : "Warning", wish.outcome.reason,
-                  wish.outcome.message);
-  }
+  if (is_normal(wish.outcome)) entry.warning = {};
+  if (get_string(before, {"status", "state"}) != wish.outcome.state) tell(entry, before, wish.outcome);
   done(true);
 }
 

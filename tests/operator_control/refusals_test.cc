@@ -249,5 +249,35 @@ TEST(operator_refusals, sentences_that_nobody_knows_get_no_cure) {
   EXPECT_EQ(cure_of_refusal("x is forbidden: User \"u\" has odd luck"), "");
 }
 
+// A start, or a takeover of a policy that was ready, meets a server that is not quite there.
+TEST(operator_refusals, a_failure_that_passes_is_in_the_condition_and_no_event) {
+  const auto after = [](Duration span) {
+    Cluster cluster;
+    cluster.node("n1", kGpu);
+    cluster.policy("p");
+    cluster.settle();
+    cluster.all_available();
+    cluster.loop->run_for(10s);
+    EXPECT_EQ(cluster.state("p"), "ready");
+    cluster.controller.reset();
+    cluster.refuse = [](const HttpRequest& request) -> std::optional<HttpResponse> {
+      if (request.path != "/version") return std::nullopt;
+      return Cluster::status_answer(500, "InternalError", "etcd is away");
+    };
+    cluster.start_operator();
+    cluster.loop->run_for(span);
+    EXPECT_TRUE(error_of(cluster).starts_with("ReconcileFailed: read the API server's version: "))
+        << error_of(cluster);
+    cluster.refuse = nullptr;
+    cluster.loop->run_for(1min);
+    EXPECT_EQ(cluster.state("p"), "ready");
+    return cluster.events("Warning");
+  };
+  EXPECT_EQ(after(3s), std::vector<std::string>());
+  const auto lasting = after(15s);
+  ASSERT_EQ(lasting.size(), 1u);
+  EXPECT_TRUE(lasting[0].starts_with("ClusterPolicy p ReconcileFailed: ")) << lasting[0];
+}
+
 }  // namespace
 }  // namespace gpuop::op
