@@ -22,7 +22,11 @@ std::filesystem::path default_state_dir();
 
 int demo_main(int argc, char** argv);
 int sim_main(int argc, char** argv);
-int sim_run_main(int argc, char** argv);  // of sim
+// Where the control plane of a demo with --faults tells which of them have struck nothing so far.
+inline constexpr const char* kIdleFaultsPath = "/gpuctl/idle-faults";
+
+int sim_run_main(int argc, char** argv);   // of sim
+int sim_exec_main(int argc, char** argv);  // of sim
 int status_main(int argc, char** argv);
 int preflight_main(int argc, char** argv);
 // `gpuctl sim node …`.

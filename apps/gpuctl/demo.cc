@@ -315,6 +315,26 @@ bool shows_the_past(const ClusterWatch& cluster, const std::set<std::string>& wi
   return past;
 }
 
+// Names the faults that struck nothing so far: a fault that is there to be met, and was not, is news.
+Result<> tell_idle_faults(Loop& loop, kube::Client& client, const std::string& file,
+                          const std::string& text) {
+  if (file.empty()) return {};
+  const auto plan = TRY(cluster::parse_faults(text, file));
+  HttpRequest request;
+  request.path = kIdleFaultsPath;
+  const auto answer = kube::await_raw(loop, [&](const auto& done) { return client.raw(request, done); });
+  if (!answer) return fail(answer.error().error("ask which faults struck nothing"));
+  const Json idle = TRY(parse_json(answer->body));
+  if (!idle.is_array()) return {};
+  for (const Json& fault : idle.get_array()) {
+    const auto index = static_cast<std::size_t>(get_int(fault, {"index"}));
+    if (index >= plan.faults.size()) continue;
+    std::fprintf(stderr, "gpuctl demo: warning: %s: %s\n", plan.place(index).c_str(),
+                 str(get_string(fault, {"why"})).c_str());
+  }
+  return {};
+}
+
 // What the command line and its files say.
 struct Input {
   Duration limit{};
@@ -382,7 +402,8 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   options.kubeconfig = arguments.kubeconfig;
   options.keep = arguments.keep;
   options.data_dir = arguments.data_dir;
-  options.faults = std::move(given->faults);
+  const std::string& faults = given->faults;
+  options.faults = faults;
   cluster::FleetStatus status;
   bool ended = false;
   auto fleet_process = TRY(cluster::FleetProcess::start(
@@ -446,6 +467,8 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
       code = kFailed;
     }
   }
+  if (const auto told = tell_idle_faults(loop, *client, arguments.faults, faults); !told)
+    std::fprintf(stderr, "gpuctl demo: %s\n", told.error().text().c_str());
   if (arguments.keep) {
     std::printf("\nThe fleet stays up; end it with: gpuctl demo --stop%s\nKUBECONFIG=%s\n",
                 arguments.state_dir.empty() ? "" : (" --state-dir " + state.string()).c_str(),

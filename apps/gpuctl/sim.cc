@@ -13,6 +13,11 @@ int sim_main(int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
   if (word == "fault") return sim::sim_fault_main(argc - 1, argv + 1);
   if (word == "node") return sim_node_event_main(argc - 1, argv + 1);
+  if (word == "exec") {
+    std::string name = "gpuctl sim exec";
+    argv[1] = name.data();
+    return sim_exec_main(argc - 1, argv + 1);
+  }
   if (word == "run") {
     std::string name = "gpuctl sim run";
     argv[1] = name.data();
@@ -23,15 +28,17 @@ int sim_main(int argc, char** argv) {
         "usage: gpuctl sim run FLEET [--policy FILE] [--faults FILE] [--seed N] [--until ready|stable]\n"
         "                     [--data-dir FOLDER]\n"
         "       gpuctl sim fault --node NODE --gpu INDEX FAULT…\n"
-        "       gpuctl sim node NODE EVENT…\n\n"
+        "       gpuctl sim node NODE EVENT…\n"
+        "       gpuctl sim exec POD [-n NAMESPACE] [-c CONTAINER] -- COMMAND…\n\n"
         "Run a hollow fleet on a virtual clock, under faults: gpuctl sim run --help\n"
         "Make a GPU of a simulated node fail or recover: gpuctl sim fault --help\n"
-        "Make something happen to a node (reboot, kubelet restart, loss, …): gpuctl sim node --help");
+        "Make something happen to a node (reboot, kubelet restart, loss, …): gpuctl sim node --help\n"
+        "Run a program in a container: gpuctl sim exec --help");
     return 0;
   }
-  const std::vector<std::string> known{"fault", "node", "run"};
-  std::fprintf(stderr, "gpuctl sim: unknown command '%s'%s; there are run, fault and node\n", word.c_str(),
-               did_you_mean(word, known).c_str());
+  const std::vector<std::string> known{"exec", "fault", "node", "run"};
+  std::fprintf(stderr, "gpuctl sim: unknown command '%s'%s; there are run, fault, node and exec\n",
+               word.c_str(), did_you_mean(word, known).c_str());
   return 2;
 }
 

@@ -69,15 +69,30 @@ Result<std::unique_ptr<HttpServer>> listen(Loop& loop, const Arguments& argument
   return listening;
 }
 
-// What a faults file does to requests; what it struck is logged.
+// What a faults file does to requests; what it struck is logged, and what it did not is told to who asks.
 struct Faults {
-  Faults(Loop& loop, const FaultPlan& plan, ApiServer& server)
-      : log(loop,
+  Faults(Loop& loop, const FaultPlan& p, ApiServer& server)
+      : plan(p),
+        log(loop,
             [](std::string_view line) {
               if (line.find(" FAULT ") != std::string_view::npos) log::info(trim(line));
             }),
         injector(loop, plan, server.handler(),
                  {.version = [&server] { return server.resource_version(); }, .log = &log}) {}
+
+  HttpHandler handler() {
+    return [this, inner = injector.handler()](HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+      if (request.path != kIdleFaultsPath) return inner(std::move(request), std::move(responder));
+      JsonArray idle;
+      for (const IdleFault& fault : idle_faults(plan, injector.records(), log.elapsed())) {
+        const std::size_t place = plan.place(fault.index).size() + 2;
+        idle.push_back(JsonObject{{"index", fault.index}, {"why", fault.text.substr(place)}});
+      }
+      responder->send({.status = 200, .body = to_text(Json(std::move(idle)))});
+    };
+  }
+
+  const FaultPlan& plan;
   EventLog log;
   FaultInjector injector;
 };
@@ -101,7 +116,7 @@ Result<> serve(const Arguments& arguments) {
   HttpHandler handler = server.handler();
   if (!plan.faults.empty()) {
     faults = std::make_unique<Faults>(loop, plan, server);
-    handler = faults->injector.handler();
+    handler = faults->handler();
   }
   HttpServerOptions http = api_http_options();
   http.listen_fd = arguments.listen_fd;

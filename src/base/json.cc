@@ -7,6 +7,8 @@
 #include <boost/json/stream_parser.hpp>
 #include <cmath>
 
+#include "base/json_arena.h"
+
 namespace gpuop {
 namespace {
 
@@ -123,9 +125,16 @@ bool is_finite(const Json& value) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
+  return parse_json_into({}, text, max_depth);
+}
+
+Result<Json> parse_json_into(const boost::json::storage_ptr& where, std::string_view text,
+                             std::size_t max_depth) {
   boost::json::parse_options options;
   options.max_depth = max_depth;
-  boost::json::stream_parser parser({}, options);
+  unsigned char scratch[4096];  // for what is open while it reads
+  boost::json::stream_parser parser({}, options, scratch);
+  parser.reset(where);
   boost::system::error_code error;
   const std::size_t taken = parser.write_some(text.data(), text.size(), error);
   if (!error) {

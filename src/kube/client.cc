@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "base/json_arena.h"
 #include "base/text.h"
 #include "kube/calls.h"
 #include "kube/watch_stream.h"
@@ -94,7 +95,7 @@ std::string_view reason_for(int status) {
 ApiResult<> to_json(ApiResult<HttpResponse> response) {
   if (!response) return std::unexpected(std::move(response).error());
   if (response->body.empty()) return Json();
-  auto value = parse_json(response->body);
+  auto value = parse_json_packed(response->body);
   if (value) return std::move(*value);
   ApiError error;
   error.fault = Code::kInvalid;

@@ -133,12 +133,12 @@ void Projection::add(Node& root, std::string_view path) {
 Json Projection::cut(const Json& value, const Node& node) {
   if (node.whole) return value;
   if (value.is_array()) {
-    JsonArray out;
+    JsonArray out(value.storage());
     out.reserve(value.get_array().size());
     for (const Json& item : value.get_array()) out.push_back(cut(item, node));
     return out;
   }
-  JsonObject out;
+  JsonObject out(value.storage());
   if (value.is_object()) {
     for (const auto& [key, item] : value.get_object()) {
       const auto child = node.children.find(std::string_view(key));

@@ -1,5 +1,7 @@
 #include "kube/watch_stream.h"
 
+#include "base/json_arena.h"
+
 namespace gpuop::kube {
 
 // How many of `bytes` belong to the document under way; depth_ is 0 after it when they complete it.
@@ -45,10 +47,13 @@ Result<> WatchSplitter::feed(std::string_view bytes, const std::function<bool(Js
       if (depth_ != 0) return {};
       text = pending_;
     }
-    Json value = TRY_IN(parse_json(text), "read watch stream");
+    JsonArena arena(text.size());
+    Json value = TRY_IN(parse_json_into(arena.storage(), text), "read watch stream");
     std::string().swap(pending_);
     bytes.remove_prefix(used);
-    if (!document(std::move(value))) return {};
+    const bool goes_on = document(std::move(value));
+    arena.seal();
+    if (!goes_on) return {};
   }
 }
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/heap.h"
 #include "base/http_server.h"
 #include "base/process.h"
 #include "cluster/apiserver/api_server.h"
@@ -56,6 +57,7 @@ class OperatorLoad {
   // on: until they go on, whatever is done is the operator's work.
   static Result<std::unique_ptr<OperatorLoad>> create(int nodes, const std::string& kubernetes,
                                                       Duration limit) {
+    if (nodes > 500) expect_heap(static_cast<std::size_t>(nodes) * (224u << 10));
     auto out = std::unique_ptr<OperatorLoad>(new OperatorLoad(nodes));
     TRY(out->serve(kubernetes));
     TRY(out->populate(limit));

@@ -81,8 +81,20 @@ TEST_F(demo_data, of_two_that_start_at_once_the_second_is_refused_in_one_line) {
 TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
   std::string before;
   {
-    KeptDemo demo(arguments("data", kSpare));
+    const std::string faults = (dir_.path() / "faults.yaml").string();
+    ASSERT_TRUE(write_file_atomic(faults,
+                                  "faults:\n  - {api: error, where: {component: gpu-operatr}}\n"
+                                  "  - {api: delay, delay: 1ms, where: {component: gpu-operator}}\n"));
+    auto words = arguments("data", kSpare);
+    words.insert(words.end(), {"--faults", faults});
+    KeptDemo demo(words);
     ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+    EXPECT_TRUE(contains(demo.demo.err,
+                         "gpuctl demo: warning: " + faults +
+                             ":2: fault 'fault 1': struck nothing: no request fitted it; some would but for "
+                             "where.component 'gpu-operatr' (did you mean 'gpu-operator'?)"))
+        << demo.demo.err;
+    EXPECT_FALSE(contains(demo.demo.err, "faults.yaml:3")) << demo.demo.err;
     EXPECT_EQ(demo.kubectl({"get", "node", "spare"}).code, 0);
     EXPECT_EQ(demo.kubectl({"create", "configmap", "mine", "--from-literal=a=b"}).code, 0);
     const ExitState made = demo.kubectl(
@@ -97,6 +109,19 @@ TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
                   .code,
               0);
     before = who(demo);
+    const auto exec = [&](std::vector<std::string> words) {
+      words.insert(words.begin(), {kGpuctl, "sim", "exec", "--state-dir", demo.state(), "-n", "default"});
+      return run(words, 30s);
+    };
+    const ExitState inside = exec({"sleeper", "--", "sh", "-c", "cat /proc/1/comm; exit 3"});
+    EXPECT_EQ(inside.code, 3) << inside.err;
+    EXPECT_EQ(inside.out, "sleep\n");
+    const ExitState nobody = exec({"sleepr", "--", "true"});
+    EXPECT_EQ(nobody.code, 1);
+    EXPECT_TRUE(contains(nobody.err, "(did you mean 'sleeper'?)")) << nobody.err;
+    const ExitState refused_exec = demo.kubectl({"exec", "sleeper", "--", "true"});
+    EXPECT_NE(refused_exec.code, 0);
+    EXPECT_TRUE(contains(refused_exec.err, "gpuctl sim exec POD")) << refused_exec.err;
 
     const ExitState second = refused("data");
     EXPECT_EQ(second.code, 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_arena.h"
 #include "kube/object.h"
 
 namespace gpuop::cluster::api {
@@ -14,7 +15,7 @@ constexpr std::size_t kStoredDepth =
 
 // What was stored was checked when it came, and its bytes have a checksum.
 Json stored_value(std::string_view text) {
-  Result<Json> value = parse_json(text, kStoredDepth);
+  Result<Json> value = parse_json_packed(text, kStoredDepth);
   return value && value->is_object() ? std::move(*value) : Json(JsonObject());
 }
 

@@ -82,6 +82,13 @@ Json success(int code) {
                     {"code", code}};
 }
 
+// What does it where the nodes have processes.
+std::string instead_of(std::string_view sub) {
+  if (sub != "exec" && sub != "attach") return {};
+  return "; where nodes have processes, gpuctl sim exec POD -n NAMESPACE -- COMMAND runs a program in a "
+         "container";
+}
+
 }  // namespace
 
 void Server::subresource(const CallPtr& call) {
@@ -96,7 +103,8 @@ void Server::subresource(const CallPtr& call) {
          {"exec", "attach", "portforward", "proxy", "ephemeralcontainers", "resize"})
       if (sub == lacking)
         return respond_status(
-            call, method_not_allowed(sub + " is not supported by this simulated API server").error());
+            call, method_not_allowed(sub + " is not supported by this simulated API server" + instead_of(sub))
+                      .error());
   }
   if (sub == "proxy" && (type.store == "/nodes" || type.store == "/services"))
     return respond_status(call,

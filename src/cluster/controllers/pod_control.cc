@@ -60,7 +60,7 @@ struct PodControl::Impl : std::enable_shared_from_this<PodControl::Impl> {
   Context& context;
   std::unordered_map<std::string, std::map<int, Made>> made;     // by owner's uid
   std::unordered_map<std::string, std::set<std::string>> early;  // seen before the answer came
-  std::set<std::string> removing;                                // uids
+  std::set<std::string, std::less<>> removing;                   // uids
   std::map<std::string, std::unique_ptr<kube::EventRecorder>> recorders;
   int tokens = 0;
 
@@ -85,7 +85,7 @@ void PodControl::start() {
 std::vector<OwnedPod> PodControl::pods_of(std::string_view owner_uid) {
   std::vector<OwnedPod> out;
   for (const Object& pod : impl_->context.pods.by_index("owner", owner_uid)) {
-    out.push_back({pod, is_terminating(*pod) || impl_->removing.contains(str(kube::uid_of(*pod))), false});
+    out.push_back({pod, is_terminating(*pod) || impl_->removing.contains(kube::uid_of(*pod)), false});
   }
   const auto found = impl_->made.find(str(owner_uid));
   if (found == impl_->made.end()) return out;

@@ -287,6 +287,8 @@ FleetProcessInfo describe(pid_t pid, const Seen& seen) {
     std::size_t slash = name.find('/');
     info.node = name.substr(0, slash);
     if (slash != std::string::npos) info.container = name.substr(slash + 1);
+    const std::string bundle = value_after(seen.argv, "--bundle");
+    if (!bundle.empty()) info.bundle = "/proc/" + std::to_string(pid) + "/root" + bundle;
   }
   return info;
 }
@@ -314,6 +316,7 @@ Result<std::vector<FleetProcessInfo>> list_fleet_processes(const fs::path& state
       info.role = "container";
       info.node = parent.node;
       info.container = parent.container;
+      info.bundle = parent.bundle;
     }
     out.push_back(info);
     auto [begin, end] = children.equal_range(pid);

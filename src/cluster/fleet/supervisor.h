@@ -81,6 +81,7 @@ struct FleetProcessInfo {
   std::string node;       // of a runtime, kubelet, shim or container
   std::string container;  // "NAMESPACE/POD/CONTAINER" of a shim and of what runs beneath it
   std::string program;    // file name of the program
+  fs::path bundle;        // of a shim or container: its OCI bundle, as the caller reaches it
   pid_t pid = 0;
 };
 Result<std::vector<FleetProcessInfo>> list_fleet_processes(const fs::path& state_dir);

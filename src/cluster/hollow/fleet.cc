@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cluster/apiserver/api_server.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr const char* kStart = "2026-01-01T00:00:00Z";
 constexpr const char* kOperatorNamespace = "gpu-operator";
+constexpr std::size_t kLarge = 500, kBytesPerNode = 224u << 10;  // with a dozen pods each
 constexpr Duration kBoot = 30s, kKubeletRestart = 1s;
 
 kube::InformerOptions keep(std::string ns, std::vector<std::string> fields) {
@@ -467,6 +469,7 @@ HollowFleet::HollowFleet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HollowFleet::~HollowFleet() = default;
 
 Result<std::unique_ptr<HollowFleet>> HollowFleet::create(HollowFleetOptions options) {
+  if (options.fleet.nodes.size() > kLarge) expect_heap(options.fleet.nodes.size() * kBytesPerNode);
   auto loop = Loop::make_virtual(*parse_time(kStart));
   auto server = TRY(ApiServer::open(*loop, server_options(options)));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(loop), std::move(server));
