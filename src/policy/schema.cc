@@ -339,6 +339,7 @@ void collect_notes(const Schema& schema, const Json& json, const std::string& pa
       if (p.name == key) known = &p;
     if (!known) {
       std::vector<std::string> names;
+      names.reserve(schema.properties.size());
       for (const Property& p : schema.properties) names.push_back(p.name);
       out.push_back({Note::Kind::kUnknownField, here,
                      here + ": unknown field, has no effect" + did_you_mean(str(key), names)});

@@ -273,7 +273,8 @@ dcgmexporter: {enabled: true}
   ASSERT_EQ(ran.code, 0) << ran.out;
   for (const char* line :
        {"driver.verion (did you mean driver.version?)", "dcgmexporter (did you mean dcgmExporter?)",
-        "  sharing\n", "operator.defaultRuntime (containerd): nothing", "cdi.default (true): nothing",
+        "  sharing: sharing is configured in devicePlugin.config\n",
+        "operator.defaultRuntime (containerd): nothing", "cdi.default (true): nothing",
         "toolkit.env CONTAINERD_SET_AS_DEFAULT (true)", "devicePlugin.env DEVICE_LIST_STRATEGY (envvar)",
         "driver.version (570.1): reads 570.10"}) {
     EXPECT_NE(ran.out.find(line), std::string::npos) << line << "\n" << ran.out;

@@ -62,7 +62,9 @@ TEST(fleet_values, unknown_keys_get_the_nearest_right_name) {
        "'driver.version'?)");
   says("dcgmexporter: {}\n", "did you mean 'dcgmExporter'?");
   says("upgradePolicy: {autoUpgrade: true}\n", "did you mean 'driver.upgradePolicy'?");
-  says("sharing:\n  timeSlicing: {}\n", "1 unknown sharing: this chart has no such key; it does nothing\n");
+  says("sharing:\n  timeSlicing: {}\n",
+       "1 unknown sharing: this chart has no such key; it does nothing; sharing is configured in "
+       "devicePlugin.config\n");
   EXPECT_EQ(findings("daemonsets: {labels: {anything: goes}}\n"), "");
   EXPECT_EQ(findings("node-feature-discovery: {worker: {whatever: 1}}\n"), "");
 }
