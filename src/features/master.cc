@@ -145,14 +145,11 @@ struct Master::Impl {
                                     : std::make_unique<kube::Informer>(c, kube::kNodes, node_options())),
         nodes(shared != nullptr ? *shared : *own_nodes),
         queue(
-            l,
-            [this](const std::string& node, std::function<void(bool)> done) { work(node, std::move(done)); },
+            l, [this](const std::string& node, const std::function<void(bool)>& done) { work(node, done); },
             queue_options()),
         collections(
             l,
-            [this](const std::string& node, std::function<void(bool)> done) {
-              collect(node, std::move(done));
-            },
+            [this](const std::string& node, const std::function<void(bool)>& done) { collect(node, done); },
             queue_options()) {
     features.add_index("node", [](const Json& object) {
       return std::vector<std::string>{std::string(kube::label(object, kNodeName))};
@@ -222,7 +219,7 @@ struct Master::Impl {
   }
 
   // Takes NodeFeatures of a node that is not there away, until none is left.
-  void collect(const std::string& node, std::function<void(bool)> done) {
+  void collect(const std::string& node, const std::function<void(bool)>& done) {
     const auto objects = features.by_index("node", node);
     if (!leading || nodes.get(node) || objects.empty()) return done(true);
     struct Round {
@@ -286,7 +283,7 @@ struct Master::Impl {
     return false;
   }
 
-  void work(const std::string& name, std::function<void(bool)> done) {
+  void work(const std::string& name, const std::function<void(bool)>& done) {
     const auto node = nodes.get(name);
     if (!leading || !node) return done(true);
     auto objects = features.by_index("node", name);

@@ -227,7 +227,7 @@ TEST(operator_fields, each_does_something_or_has_its_reason_for_doing_nothing) {
 struct Operand {
   std::string block, daemonset, container;
   bool args = true;
-  std::string os = "";  // behind the version
+  std::string os;  // behind the version
 };
 
 const std::vector<Operand>& operands(const std::string& mode) {

@@ -152,7 +152,7 @@ TEST(operator_labels, a_node_that_loses_its_gpu_loses_owner_and_upgrade_too) {
 }
 
 TEST(operator_labels, drivers_that_upgrade_by_themselves_are_marked) {
-  constexpr const char* kAnnotation = "nvidia.com/gpu-driver-upgrade-enabled";
+  static constexpr const char* kAnnotation = "nvidia.com/gpu-driver-upgrade-enabled";
   Labels cluster(R"({"driver":{"enabled":true,"repository":"r","image":"driver","version":"580.105.08",
                      "upgradePolicy":{"autoUpgrade":true}}})");
   cluster.node("n1", kGpu);

@@ -26,8 +26,9 @@ struct Layouts : Cluster {
     settle();
   }
   void create(const kube::Resource& type, const std::string& ns, const std::string& object) {
-    must(kube::await(*loop,
-                     [&](auto done) { return client->create(type, ns, *parse_json(object), {}, done); }));
+    must(kube::await(*loop, [&](auto done) {
+      return client->create(type, ns, *parse_json(object), {}, std::move(done));
+    }));
   }
   // A pod of a DaemonSet that runs.
   void owned_pod(const std::string& name, const std::string& set, const std::string& uid) {
@@ -84,8 +85,9 @@ TEST(operator_layouts, another_layout_is_ready_when_the_pods_of_the_last_are_gon
       << cluster.error();
   kube::DeleteOptions now;
   now.grace_seconds = 0;
-  Cluster::must(kube::await(
-      *cluster.loop, [&](auto done) { return cluster.client->remove(kube::kPods, kNs, "left", now, done); }));
+  Cluster::must(kube::await(*cluster.loop, [&](auto done) {
+    return cluster.client->remove(kube::kPods, kNs, "left", now, std::move(done));
+  }));
   cluster.settle();
   EXPECT_EQ(cluster.error().find("state-driver"), std::string::npos) << cluster.error();
   // And back.
@@ -117,7 +119,7 @@ TEST(operator_layouts, a_kata_manager_of_old_is_taken_away) {
   Cluster cluster(false);
   const auto create = [&](const kube::Resource& type, const std::string& ns, const std::string& object) {
     Cluster::must(kube::await(*cluster.loop, [&](auto done) {
-      return cluster.client->create(type, ns, *parse_json(object), {}, done);
+      return cluster.client->create(type, ns, *parse_json(object), {}, std::move(done));
     }));
   };
   for (const auto* type : {&kube::kServiceAccounts, &kube::kRoles, &kube::kConfigMaps})
