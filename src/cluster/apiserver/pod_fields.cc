@@ -67,6 +67,12 @@ void check_node_selector(const Json& spec, const std::string& path, FieldErrors&
 }
 
 void check_security_context(const Json& owner, const std::string& path, FieldErrors& errors) {
+  for (std::string_view id : {"runAsUser", "runAsGroup", "fsGroup"}) {
+    const std::int64_t number = get_int(owner, {"securityContext", id});
+    if (number < 0 || number > 2147483647)
+      errors.push_back(invalid(path + ".securityContext." + str(id), number,
+                               "must be between 0 and 2147483647, inclusive"));
+  }
   static const std::vector<std::string> kTypes = {"Localhost", "RuntimeDefault", "Unconfined"};
   for (std::string_view profile : {"seccompProfile", "appArmorProfile"}) {
     if (!has(owner, {"securityContext", profile})) continue;
@@ -76,12 +82,6 @@ void check_security_context(const Json& owner, const std::string& path, FieldErr
       errors.push_back(required(field, "type is required when " + str(profile) + " is set"));
     else if (std::ranges::find(kTypes, type) == kTypes.end())
       errors.push_back(unsupported(field, Json(type), kTypes));
-  }
-  for (std::string_view id : {"runAsUser", "runAsGroup", "fsGroup"}) {
-    const std::int64_t number = get_int(owner, {"securityContext", id});
-    if (number < 0 || number > 2147483647)
-      errors.push_back(invalid(path + ".securityContext." + str(id), number,
-                               "must be between 0 and 2147483647, inclusive"));
   }
 }
 

@@ -153,16 +153,7 @@ void check_container(const Json& container, const std::set<std::string>& volumes
   } else if (trim(image) != image) {
     errors.push_back(invalid(at(path, "image"), Json(image), "must not have leading or trailing whitespace"));
   }
-  one_of(container, {"imagePullPolicy"}, at(path, "imagePullPolicy"), {"Always", "IfNotPresent", "Never"},
-         errors);
-  one_of(container, {"terminationMessagePolicy"}, at(path, "terminationMessagePolicy"),
-         {"FallbackToLogsOnError", "File"}, errors);
   check_ports(container, path, errors);
-  check_resources(container, path, errors);
-  check_mounts(container, volumes, path, errors);
-  for (std::string_view probe : {"livenessProbe", "readinessProbe", "startupProbe"})
-    check_probe(container, probe, path, errors);
-  check_security_context(container, path, errors);
   check_env_names(container, path, errors);
   const JsonArray& env = get_array(container, {"env"});
   for (std::size_t i = 0; i < env.size(); ++i) {
@@ -171,6 +162,15 @@ void check_container(const Json& container, const std::set<std::string>& volumes
       errors.push_back(
           invalid(at(here, "valueFrom"), Json(""), "may not be specified when `value` is not empty"));
   }
+  check_mounts(container, volumes, path, errors);
+  one_of(container, {"imagePullPolicy"}, at(path, "imagePullPolicy"), {"Always", "IfNotPresent", "Never"},
+         errors);
+  one_of(container, {"terminationMessagePolicy"}, at(path, "terminationMessagePolicy"),
+         {"FallbackToLogsOnError", "File"}, errors);
+  check_resources(container, path, errors);
+  check_security_context(container, path, errors);
+  for (std::string_view probe : {"livenessProbe", "readinessProbe", "startupProbe"})
+    check_probe(container, probe, path, errors);
   if (!name.empty() && !names.insert(name).second) errors.push_back(duplicate(at(path, "name"), Json(name)));
 }
 
