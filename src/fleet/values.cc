@@ -192,18 +192,20 @@ class Check {
   std::string suggestion(const std::string& path, std::string_view key) const {
     static const std::set<std::string> kKeys = schema_keys(rules_.schema);
     std::vector<std::string> siblings;
-    std::string elsewhere;
+    std::string same_section;
+    std::string high_up;
+    const std::string section = path.substr(0, std::min(path.find('.'), path.size()));
     for (const auto& known : kKeys) {
       const std::string plain = known.ends_with(".*") ? known.substr(0, known.size() - 2) : known;
       const auto dot = plain.rfind('.');
       const std::string parent = dot == std::string::npos ? "" : plain.substr(0, dot);
       const std::string word = dot == std::string::npos ? plain : plain.substr(dot + 1);
       if (parent == path) siblings.push_back(word);
-      const bool close =
-          std::ranges::count(plain, '.') < 2 ||
-          plain.substr(0, plain.find('.')) == path.substr(0, std::min(path.find('.'), path.size()));
-      if (elsewhere.empty() && close && key.size() > 5 && to_lower(word) == to_lower(key)) elsewhere = plain;
+      if (key.size() <= 5 || to_lower(word) != to_lower(key)) continue;
+      if (same_section.empty() && plain.starts_with(section + ".")) same_section = plain;
+      if (high_up.empty() && std::ranges::count(plain, '.') < 2) high_up = plain;
     }
+    const std::string elsewhere = same_section.empty() ? high_up : same_section;
     for (const auto& word : siblings) {
       if (to_lower(word) == to_lower(key)) return " (did you mean '" + below(path, word) + "'?)";
     }

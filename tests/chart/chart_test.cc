@@ -196,13 +196,14 @@ nodeSelector: {a: b}
 sriovDevicePlugin: {deploy: true}
 driver: {securityContext: {}, maxParallelUpgrades: 5}
 operator: {controller: {}}
+migManager: {default: all-balanced}
 )");
   ASSERT_EQ(ran.code, 0) << ran.out;
   for (const char* line :
        {"  gpu-operator: what lies below it", "  nodeSelector: operands go where GPUs are",
         "  sriovDevicePlugin\n", "  driver.securityContext: each operand has what it needs\n",
         "driver.maxParallelUpgrades (did you mean driver.upgradePolicy.maxParallelUpgrades?)",
-        "  operator.controller\n"})
+        "  operator.controller\n", "migManager.default (did you mean migManager.config.default?)"})
     EXPECT_NE(ran.out.find(line), std::string::npos) << line << "\n" << ran.out;
 }
 

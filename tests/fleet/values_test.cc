@@ -156,6 +156,7 @@ TEST(fleet_values, keys_that_are_not_the_chart_s_are_told_with_what_is_known_of_
        "unknown gfd.securityContext: this chart has no such key; it does nothing; "
        "each operand has what it needs\n");
   says("driver: {maxParallelUpgrades: 5}\n", "(did you mean 'driver.upgradePolicy.maxParallelUpgrades'?)");
+  says("migManager: {default: all-balanced}\n", "(did you mean 'migManager.config.default'?)");
   EXPECT_EQ(findings("operator: {controller: {}}\n"),
             "1 unknown operator.controller: this chart has no such key; it does nothing\n");
 }

@@ -41,7 +41,8 @@ or high up whose last part is the same.
 {{- $name := last (splitList "." .path) -}}
 {{- $parent := trimSuffix $name .path -}}
 {{- $mine := fromJson (include "gpu-operator.pairs" $name) -}}
-{{- $best := "" -}}{{- $score := ternary 49 65 (lt (len $name) 11) -}}{{- $same := "" -}}
+{{- $best := "" -}}{{- $score := ternary 49 65 (lt (len $name) 11) -}}{{- $same := "" -}}{{- $high := "" -}}
+{{- $section := first (splitList "." $parent) -}}
 {{- range $candidate, $_ := .known -}}
 {{- $plain := trimSuffix ".*" $candidate -}}
 {{- $word := last (splitList "." $plain) -}}
@@ -52,11 +53,12 @@ or high up whose last part is the same.
 {{- $likeness := div (mul 200 $shared) (max 1 (add (len $mine) (len $theirs))) -}}
 {{- $longer := sub (len $word) (len $name) -}}
 {{- if and (gt (int $likeness) (int $score)) (le (int $longer) 2) (ge (int $longer) -2) -}}{{- $score = $likeness -}}{{- $best = $plain -}}{{- end -}}
-{{- else if and (eq (lower $word) (lower $name)) (not $same) (gt (len $name) 5) (or (lt (len (splitList "." $plain)) 3) (eq (first (splitList "." $plain)) (first (splitList "." $parent)))) -}}
-{{- $same = $plain -}}
+{{- else if and (eq (lower $word) (lower $name)) (gt (len $name) 5) -}}
+{{- if and (not $same) (hasPrefix (printf "%s." $section) $plain) -}}{{- $same = $plain -}}
+{{- else if and (not $high) (lt (len (splitList "." $plain)) 3) -}}{{- $high = $plain -}}{{- end -}}
 {{- end -}}
 {{- end -}}
-{{- default $same $best -}}
+{{- default (default $high $same) $best -}}
 {{- end }}
 
 {{/* Adds to out.list what files/advice.yaml says of the values. dict "root" "out" "refuse" (true: what is refused). */}}
