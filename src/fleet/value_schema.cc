@@ -17,11 +17,11 @@ constexpr std::string_view kDefinitions = "#/definitions/";
 constexpr std::size_t kLongest = 4096;
 
 // The schema itself, or what its $ref stands for.
-const Json& resolved(const Json& schema, const Json& root) {
-  const auto reference = get_string(schema, {"$ref"});
-  if (!reference.starts_with(kDefinitions)) return schema;
+const Json& resolved(const Json* schema, const Json& root) {
+  const auto reference = get_string(*schema, {"$ref"});
+  if (!reference.starts_with(kDefinitions)) return *schema;
   const Json* found = find(root, {"definitions", reference.substr(kDefinitions.size())});
-  return found ? *found : schema;
+  return found ? *found : *schema;
 }
 
 std::string_view form_of(const Json& schema) {
@@ -101,7 +101,7 @@ class Checker {
   explicit Checker(const Json& root) : root_(root) {}
 
   void check(const Json& value, const Json& schema_or_reference, const std::string& path) {
-    const Json& schema = resolved(schema_or_reference, root_);
+    const Json& schema = resolved(&schema_or_reference, root_);
     if (!right_type(value, schema, path) || !right_choice(value, schema, path)) return;
     if (value.is_string()) text(value, schema, path);
     if (value.is_number()) number(value, schema, path);
@@ -189,7 +189,7 @@ class Checker {
   void missing(const std::string& required, const JsonObject& value, const Json& schema,
                const std::string& path) {
     if (const Json* own = find(schema, {"properties", required});
-        own && has(resolved(*own, root_), {"properties"}))
+        own && has(resolved(own, root_), {"properties"}))
       return add(below(path, required),
                  "is empty, which takes its defaults away; remove the key, or write keys below it");
     add(path, "must have the key '" + required + "'" + misspelt(required, value, schema));
@@ -215,7 +215,7 @@ class Checker {
   }
 
   void check_name(const Json& name, const Json& schema, const std::string& path) {
-    const Json& rule = resolved(schema, root_);
+    const Json& rule = resolved(&schema, root_);
     if (!fits(name, rule))
       add(path, "the key must be " + str(get_string(rule, {"description"})) + "; got " + shown(name));
   }
@@ -237,7 +237,7 @@ class Visitor {
       : root_(root), visit_(visit) {}
 
   void walk(const Json& value, const Json& reference, const std::string& path) {
-    const Json& schema = resolved(reference, root_);
+    const Json& schema = resolved(&reference, root_);
     visit_({path, value, schema, form_of(reference)});
     if (value.is_object()) {
       const Json* others = find(schema, {"additionalProperties"});
@@ -260,7 +260,7 @@ class Visitor {
 
 void collect_keys(const Json& reference, const Json& root, const std::string& path,
                   std::set<std::string>& out) {
-  const Json& schema = resolved(reference, root);
+  const Json& schema = resolved(&reference, root);
   const auto types = texts_of(find(schema, {"type"}));
   const bool map = std::ranges::find(types, "object") != types.end();
   if (!map || has(schema, {"properties"})) out.insert(path);
