@@ -301,6 +301,7 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
       if (settling(view, *proof.status)) {
         stage.state = StageState::kWorking;
         stage.stuck = false;
+        stage.pod.clear();  // its words are there
       }
     }
   }

@@ -41,10 +41,13 @@ struct Progress::Impl : std::enable_shared_from_this<Impl> {
   void sent(const std::optional<std::string>& text, const Result<>& result) {
     sending = false;
     known = result.has_value();
-    if (result)
+    if (result) {
       written = text;
-    else
-      log::warn("the step was not told", {{"error", result.error().text()}});
+      fault.clear();
+    } else if (result.error().text() != fault) {
+      fault = result.error().text();
+      log::warn("the step was not told", {{"error", fault}});
+    }
     pause = loop.after(result ? options.gap : options.again, [this] {
       pause.reset();
       look();
@@ -56,6 +59,7 @@ struct Progress::Impl : std::enable_shared_from_this<Impl> {
   std::function<Result<kube::Client*>()> make_client;
   std::optional<hardware::ValidationNote> note;
   std::optional<std::string> written;  // what the annotation says, as far as we know
+  std::string fault;                   // of the last write
   bool known = true;                   // false: the last write may have come through or not
   bool late = false;                   // the step has taken longer than we wait
   bool sending = false;
