@@ -286,6 +286,7 @@ std::vector<std::string> Applier::told(std::string_view policy_uid) const {
                                      format_time(last->when) + ": change " + source_of(*now) + " instead");
   });
   std::vector<std::string> out;
+  out.reserve(sentences.size());
   for (auto& [ref, sentence] : sentences) out.push_back(std::move(sentence));
   return out;
 }
