@@ -11,6 +11,7 @@
 #include "fleet/values.h"
 #include "kube/config.h"
 #include "kube/object.h"
+#include "preflight/config_texts.h"
 
 namespace gpuop {
 namespace {
@@ -51,7 +52,7 @@ Result<Checked> check(const std::vector<std::string>& files) {
   std::vector<YamlDocument> documents;
   for (const auto& file : files) documents.push_back(TRY(read_values(file)));
   const auto& rules = fleet::chart_rules();
-  const auto findings = fleet::check_values(documents, rules);
+  const auto findings = fleet::check_values(documents, rules, preflight::config_text_faults);
   for (const auto& finding : findings) print(files.empty() ? "values" : files[finding.file], finding);
   return Checked{.good = fleet::installable(findings),
                  .count = findings.size(),

@@ -10,7 +10,6 @@
 #include "fleet/built_in.h"
 #include "fleet/image_reference.h"
 #include "fleet/own_images.h"
-#include "fleet/value_fields.h"
 #include "fleet/value_schema.h"
 
 namespace gpuop::fleet {
@@ -94,7 +93,7 @@ class Check {
     merge_defaults(merged_, rules.defaults);
   }
 
-  std::vector<ValuesFinding> run() {
+  std::vector<ValuesFinding> run(const MoreFaults& more) {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       for (const auto& key : files_[i].duplicate_keys)
         found_.push_back(
@@ -103,8 +102,8 @@ class Check {
     for (auto& fault : schema_faults(merged_, rules_.schema))
       add(Kind::kRefused, fault.path, fault.path, fault.text);
     unknown_keys();
-    for (auto& fault : field_faults(merged_, rules_.schema))
-      add(fault.refused ? Kind::kBroken : Kind::kNoEffect, fault.path, fault.path, fault.text);
+    faults(field_faults(merged_, rules_.schema));
+    if (more) faults(more(merged_));
     images(merged_, mine_, "");
     for (const auto& rule : rules_.advice) advise(rule);
     drop_advice_on_refused();
@@ -120,6 +119,11 @@ class Check {
   }
 
  private:
+  void faults(const std::vector<FieldFault>& all) {
+    for (const auto& fault : all)
+      add(fault.refused ? Kind::kBroken : Kind::kNoEffect, fault.path, fault.path, fault.text);
+  }
+
   // Where the last file that has this key, or the nearest one above it, has it.
   void add(Kind kind, const std::string& at, std::string path, std::string text) {
     std::size_t file = 0;
@@ -402,8 +406,9 @@ std::string keys_file(const Json& schema) {
   return out;
 }
 
-std::vector<ValuesFinding> check_values(std::span<const YamlDocument> files, const ValuesRules& rules) {
-  return Check(files, rules).run();
+std::vector<ValuesFinding> check_values(std::span<const YamlDocument> files, const ValuesRules& rules,
+                                        const MoreFaults& more) {
+  return Check(files, rules).run(more);
 }
 
 Json merged_values(std::span<const YamlDocument> files, const Json& defaults) {

@@ -5,12 +5,14 @@
 // built in, so that `gpuctl preflight` and helm say the same.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/yaml.h"
+#include "fleet/value_fields.h"
 
 namespace gpuop::fleet {
 
@@ -43,8 +45,12 @@ struct ValuesFinding {
   std::size_t file = 0;  // which of the files
 };
 
+// What a caller finds beside that in the values of all files, merged with the defaults.
+using MoreFaults = std::function<std::vector<FieldFault>(const Json& merged)>;
+
 // Of files as helm takes them with several -f: the later wins, key by key. In the order of files and lines.
-std::vector<ValuesFinding> check_values(std::span<const YamlDocument> files, const ValuesRules& rules);
+std::vector<ValuesFinding> check_values(std::span<const YamlDocument> files, const ValuesRules& rules,
+                                        const MoreFaults& more = {});
 
 // The chart's defaults with what the files set, as helm merges them: null takes a default away.
 Json merged_values(std::span<const YamlDocument> files, const Json& defaults);

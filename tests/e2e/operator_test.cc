@@ -20,6 +20,21 @@ TEST(operator_process, case41_without_its_namespace_it_ends_and_names_the_variab
   EXPECT_NE((ended.out + ended.err).find("OPERATOR_NAMESPACE"), std::string::npos) << ended.out << ended.err;
 }
 
+TEST(preflight_of_values, refuses_what_would_end_the_device_plugin) {
+  TempDir dir;
+  const std::string file = (dir.path() / "values.yaml").string();
+  const auto check = [&](const std::string& values) {
+    EXPECT_TRUE(write_file_atomic(file, values).has_value());
+    return run({BUILD_ROOT "/bin/gpuctl", "preflight", "--values", file});
+  };
+  const std::string start = "devicePlugin:\n  config:\n    name: plug\n    create: true\n";
+  EXPECT_EQ(check(start + "    data: {any: 'version: v1'}\n").code, 0);
+  const ExitState bad = check(start + "    data: {any: 'sharing: 3'}\n");
+  EXPECT_EQ(bad.code, 1) << bad.out << bad.err;
+  EXPECT_NE(bad.out.find("values.yaml:5: error: devicePlugin.config.data.any: "), std::string::npos)
+      << bad.out;
+}
+
 using preflight = DemoFleet;
 
 TEST_F(preflight, says_of_a_cluster_what_speaks_against_it) {

@@ -1,0 +1,221 @@
+#include "preflight/config_texts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+#include "base/yaml.h"
+#include "features/config.h"
+#include "fleet/value_schema.h"
+#include "sharing/settings.h"
+#include "telemetry/counters.h"
+
+namespace gpuop::preflight {
+namespace {
+
+using fleet::below;
+using sharing::Program;
+
+constexpr const char* kMetrics = "dcgm-metrics.csv";
+constexpr const char* kMigFile = "config.yaml";
+
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? str(as_text(value)) : to_text(value);
+}
+
+bool is_on(const Json& values, const char* section) {
+  return get_bool(values, {section, "enabled"}, true);
+}
+
+std::vector<std::string> keys_of(const JsonObject& object) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : object) out.emplace_back(key);
+  return out;
+}
+
+class Texts {
+ public:
+  explicit Texts(const Json& values) : values_(values) {}
+
+  std::vector<fleet::FieldFault> run() {
+    plugin();
+    mig();
+    metrics();
+    discovery();
+    return std::move(found_);
+  }
+
+ private:
+  void refuse(const std::string& path, const std::string& text) { found_.push_back({path, text}); }
+  void warn(const std::string& path, const std::string& text) { found_.push_back({path, text, false}); }
+
+  // --- device plugin, GPU feature discovery, MPS daemon ---
+
+  // The environment that the operator gives the program, which goes before the file.
+  sharing::SettingsInputs inputs(const char* section) const {
+    sharing::SettingsInputs out;
+    auto& env = out.env;
+    env = {{"PASS_DEVICE_SPECS", "true"},
+           {"FAIL_ON_INIT_ERROR", "true"},
+           {"DEVICE_ID_STRATEGY", "uuid"},
+           {"MPS_ROOT", "/run/nvidia/mps"},
+           {"DEVICE_LIST_STRATEGY",
+            get_bool(values_, {"cdi", "enabled"}) ? "cdi-annotations,cdi-cri" : "envvar"}};
+    if (section == std::string_view("gfd"))
+      env = {{"GFD_SLEEP_INTERVAL", "60s"}, {"GFD_FAIL_ON_INIT_ERROR", "true"}};
+    if (const auto strategy = get_string(values_, {"mig", "strategy"}); !strategy.empty())
+      env["MIG_STRATEGY"] = std::string(strategy);
+    for (const Json& variable : get_array(values_, {section, "env"})) {
+      if (!has(variable, {"valueFrom"}))
+        env[std::string(get_string(variable, {"name"}))] = std::string(get_string(variable, {"value"}));
+    }
+    return out;
+  }
+
+  // What the program says of its settings; "" for nothing.
+  static std::string complaint(Program program, const sharing::SettingsInputs& inputs,
+                               std::vector<std::string>& notes) {
+    const auto settings = sharing::resolve_settings(program, inputs);
+    if (!settings) return settings.error().text();
+    notes = settings->notes;
+    const auto good = program == Program::kPlugin ? sharing::validate_plugin(*settings, {})
+                                                  : sharing::validate_feature_discovery(*settings);
+    return good ? "" : good.error().text();
+  }
+
+  struct Reads {
+    Program program;
+    const char* section;
+    const char* name;
+    bool sound = true;  // its environment alone is
+  };
+
+  void plugin() {
+    std::vector<Reads> readers = {{Program::kPlugin, "devicePlugin", "device plugin"},
+                                  {Program::kFeatureDiscovery, "gfd", "GPU feature discovery"}};
+    std::erase_if(readers, [&](const Reads& reader) { return !is_on(values_, reader.section); });
+    for (Reads& reader : readers) {
+      std::vector<std::string> ignored;
+      const std::string text = complaint(reader.program, inputs(reader.section), ignored);
+      reader.sound = text.empty();
+      if (!reader.sound)
+        refuse(std::string(reader.section) + ".env", text + "; " + reader.name + " does not start");
+    }
+    const std::string path = "devicePlugin.config";
+    const JsonObject& data = get_object(values_, {"devicePlugin", "config", "data"});
+    const bool created = get_bool(values_, {"devicePlugin", "config", "create"});
+    if (data.empty()) return;
+    if (!created) return warn(path + ".data", "does nothing without devicePlugin.config.create=true");
+    for (const auto& [key, value] : data)
+      plugin_file(below(path + ".data", key), str(key), text_of(value), readers);
+    const std::string wanted(get_string(values_, {"devicePlugin", "config", "default"}));
+    if (!wanted.empty() && !data.contains(wanted))
+      refuse(path + ".default", missing(wanted, keys_of(data)) +
+                                    "; the device plugin starts on no node that has no label "
+                                    "nvidia.com/device-plugin.config");
+  }
+
+  static std::string missing(const std::string& wanted, const std::vector<std::string>& there) {
+    return "'" + wanted + "' is not in the data" + did_you_mean(wanted, there) + "; it has " +
+           join(there, ", ");
+  }
+
+  void plugin_file(const std::string& path, const std::string& name, const std::string& text,
+                   const std::vector<Reads>& readers) {
+    const auto file = sharing::parse_config_file(text, name);
+    if (!file)
+      return refuse(path,
+                    file.error().text() + "; neither device plugin nor GPU feature discovery starts with it");
+    std::vector<std::string> said = file->warnings;
+    for (const Reads& reader : readers) {
+      if (!reader.sound) continue;
+      sharing::SettingsInputs with = inputs(reader.section);
+      with.file = *file;
+      std::vector<std::string> notes;
+      const std::string wrong = complaint(reader.program, with, notes);
+      if (!wrong.empty()) return refuse(path, wrong + "; " + reader.name + " does not start with it");
+      for (auto& note : notes) {
+        if (std::ranges::find(said, note) == said.end()) said.push_back(std::move(note));
+      }
+    }
+    for (const auto& each : said) warn(path, each);
+  }
+
+  // --- MIG manager ---
+
+  void mig() {
+    const std::string path = "migManager.config";
+    const JsonObject& data = get_object(values_, {"migManager", "config", "data"});
+    if (data.empty() || !is_on(values_, "migManager")) return;
+    if (get_string(values_, {"migManager", "config", "name"}).empty())
+      return warn(path + ".data", "does nothing without migManager.config.name");
+    const Json* text = data.if_contains(kMigFile);
+    if (!text)
+      return refuse(path + ".data", std::string("must have the key ") + kMigFile +
+                                        ", which MIG manager reads; it has " + join(keys_of(data), ", "));
+    const auto configs = parse_mig_configs(text_of(*text), kMigFile);
+    const std::string at = below(path + ".data", kMigFile);
+    if (!configs) return refuse(at, configs.error().text() + "; MIG manager refuses it");
+    for (const auto& warning : configs->warnings) warn(at, warning);
+    const std::string wanted(get_string(values_, {"migManager", "config", "default"}));
+    if (wanted.empty() || std::ranges::find(configs->names, wanted) != configs->names.end()) return;
+    warn(path + ".default", missing(wanted, configs->names) +
+                                "; MIG manager fails on nodes that have no label nvidia.com/mig.config. "
+                                "Instead: add it to mig-configs, or set the default to \"\"");
+  }
+
+  // --- metrics ---
+
+  void metrics() {
+    const std::string path = "dcgmExporter.config.data";
+    const Json* data = find(values_, {"dcgmExporter", "config", "data"});
+    if (!data || text_of(*data).empty() || !is_on(values_, "dcgmExporter")) return;
+    if (data->is_object() && data->get_object().empty()) return;
+    if (get_string(values_, {"dcgmExporter", "config", "name"}).empty() ||
+        !get_bool(values_, {"dcgmExporter", "config", "create"}))
+      return warn(path, "does nothing without dcgmExporter.config.create=true and a name");
+    if (!data->is_object()) return metrics_file(path, text_of(*data));
+    const JsonObject& files = data->get_object();
+    const auto keys = keys_of(files);
+    for (const auto& key : keys) {
+      const std::vector<std::string> known = {kMetrics};
+      if (key != kMetrics)
+        warn(below(path, key),
+             std::string("does nothing; the key must be ") + kMetrics + did_you_mean(key, known));
+    }
+    const Json* text = files.if_contains(kMetrics);
+    if (!text) return refuse(path, std::string("must be a text, or a map with the key ") + kMetrics);
+    metrics_file(below(path, kMetrics), text_of(*text));
+  }
+
+  void metrics_file(const std::string& path, const std::string& text) {
+    const auto counters = telemetry::parse_counters(text, kMetrics);
+    if (!counters) return refuse(path, counters.error().text() + "; the exporter does not start with it");
+    for (const auto& warning : counters->warnings) warn(path, warning);
+  }
+
+  // --- node feature discovery ---
+
+  void discovery() {
+    const char* section = "node-feature-discovery";
+    const Json* config = find(values_, {section, "worker", "config"});
+    if (!config || !is_on(values_, "nfd") || !get_bool(values_, {section, "worker", "enable"}, true)) return;
+    features::WorkerConfig into;
+    const auto read = features::merge_config(into, text_of(*config), "nfd-worker.conf");
+    const std::string path = std::string(section) + ".worker.config";
+    if (!read) return refuse(path, read.error().text() + "; nfd-worker does not start with it");
+    for (const auto& warning : into.warnings) warn(path, warning);
+  }
+
+  const Json& values_;
+  std::vector<fleet::FieldFault> found_;
+};
+
+}  // namespace
+
+std::vector<fleet::FieldFault> config_text_faults(const Json& values) {
+  return Texts(values).run();
+}
+
+}  // namespace gpuop::preflight
