@@ -16,6 +16,8 @@ class Fields {
   void look(const SchemaPlace& place) {
     const std::string_view last = std::string_view(place.path).substr(place.path.rfind('.') + 1);
     if (place.form == "toleration") return toleration(place.value, place.path);
+    if (place.form == "nodeRequirement" || place.form == "labelRequirement")
+      return requirement(place.value, place.path);
     if (place.form == "resources" || place.form == "operatorResources")
       return resources(place.value, place.path);
     if (place.form == "env" || place.form == "operatorEnv") return variables(place.value, place.path);
@@ -41,6 +43,20 @@ class Fields {
     const Json* seconds = find(value, {"tolerationSeconds"});
     if (seconds && !seconds->is_null() && get_string(value, {"effect"}) != "NoExecute")
       refuse(below(path, "effect"), "must be NoExecute where tolerationSeconds is given");
+  }
+
+  // Of affinity: how many values its operator takes.
+  void requirement(const Json& value, const std::string& path) {
+    const auto how = get_string(value, {"operator"});
+    const auto& values = get_array(value, {"values"});
+    const std::string at = below(path, "values");
+    if ((how == "In" || how == "NotIn") && values.empty())
+      refuse(at, "must not be empty with operator " + str(how));
+    if ((how == "Exists" || how == "DoesNotExist") && !values.empty())
+      refuse(at, "must be empty with operator " + str(how));
+    const bool number = values.size() == 1 && values[0].is_string() && parse_int(as_text(values[0]));
+    if ((how == "Gt" || how == "Lt") && !number)
+      refuse(at, "must be one whole number with operator " + str(how));
   }
 
   static bool is_extended(std::string_view name) {

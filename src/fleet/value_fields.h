@@ -1,5 +1,5 @@
 // What the API server refuses in the objects that come of values, beyond what a schema can say: rules between
-// the fields of tolerations, resources and variables, and texts with a grammar of their own. Pure.
+// the fields of tolerations, affinity, resources and variables, and texts with a grammar of their own. Pure.
 #pragma once
 
 #include <string>

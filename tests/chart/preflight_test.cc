@@ -65,13 +65,22 @@ INSTANTIATE_TEST_SUITE_P(
         "hostPaths: {driverInstallDir: /run/../etc}", "daemonsets: {rollingUpdate: {maxUnavailable: 0}}",
         "node-feature-discovery: {worker: {port: 0}}", "node-feature-discovery: {worker: null}",
         "driver:", "operator:", "driver: {nvidiaDriverCRD: null}",
-        // Taken.
-        "{}", "mig: {strategy: null}", "fleet: {startupTaint: {key: null}}",
-        "fleet:", "ccManager:", "daemonsets: {labels: {a: null}}",
-        "driver: {startupProbe: {periodSeconds: 3.0, failureThreshold: 1e2}}",
-        "operator: {resources: {limits: {cpu: 0.5}}}", "driver: {upgradePolicy: {maxUnavailable: 0}}",
-        "driver: {imagePullPolicy: Allways}", "nonsense: {a: 1}",
-        "node-feature-discovery: {worker: {config: 'core: {}'}}", "toolkit: {env: [{name: 1A, value: ''}]}"));
+        "operator: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}}}",
+        // Taken, many in one run.
+        "fleet:", R"(
+mig: {strategy: null}
+fleet: {startupTaint: {key: null}}
+ccManager:
+daemonsets: {labels: {a: null}}
+driver:
+  startupProbe: {periodSeconds: 3.0, failureThreshold: 1e2}
+  upgradePolicy: {maxUnavailable: 0}
+  imagePullPolicy: Allways
+operator: {resources: {limits: {cpu: 0.5}}}
+nonsense: {a: 1}
+node-feature-discovery: {worker: {config: 'core: {}'}}
+toolkit: {env: [{name: 1A, value: ''}]}
+)"));
 
 // --- definitions ---
 
@@ -296,17 +305,20 @@ TEST(preflight, says_what_an_api_server_says) {
     EXPECT_EQ(!fleet::installable(ours), refused) << values << "\npreflight: " << shown(ours);
     EXPECT_EQ(!theirs.empty(), refused) << values << "\nserver: " << theirs;
   };
-  for (const char* good :
-       {"{}",
-        "daemonsets: {tolerations: [{operator: Exists}], labels: {a.b/c: D_1.2}, annotations: {A.b/C: '!'}}",
-        "driver: {imagePullPolicy: Allways, env: [{name: 1A.b-c, value: x}]}",
-        "toolkit: {resources: {limits: {cpu: 2, memory: 1.5Gi}, requests: {cpu: 500m}}}",
-        "operator: {resources: {limits: {cpu: 0.5}, requests: {cpu: 0.5}}, tolerations: [{key: a, effect: "
-        "NoExecute, "
-        "tolerationSeconds: 3}]}",
-        "dcgmExporter: {service: {type: NodePort, internalTrafficPolicy: Local}}",
-        "daemonsets: {podSecurityContext: {runAsUser: 0, seccompProfile: {type: RuntimeDefault}}}"})
-    agree(good, false);
+  agree(R"(
+daemonsets:
+  tolerations: [{operator: Exists}]
+  labels: {a.b/c: D_1.2}
+  annotations: {A.b/C: '!'}
+  podSecurityContext: {runAsUser: 0, seccompProfile: {type: RuntimeDefault}}
+driver: {imagePullPolicy: Allways, env: [{name: 1A.b-c, value: x}]}
+toolkit: {resources: {limits: {cpu: 2, memory: 1.5Gi}, requests: {cpu: 500m}}}
+operator:
+  resources: {limits: {cpu: 0.5}, requests: {cpu: 0.5}}
+  tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 3}]
+dcgmExporter: {service: {type: NodePort, internalTrafficPolicy: Local}}
+)",
+        false);
   for (const char* bad : {"daemonsets: {tolerations: [{key: a, operator: Exist}]}",
                           "daemonsets: {tolerations: [{operator: Equal}]}",
                           "daemonsets: {tolerations: [{key: a, operator: Exists, value: b}]}",

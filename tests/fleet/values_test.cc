@@ -402,6 +402,36 @@ TEST(fleet_values, several_files_are_one_set_of_values) {
   EXPECT_NE(both.find("1:2 refused cdi.nriPluginEnabled"), std::string::npos) << both;
 }
 
+TEST(fleet_values, affinity_is_checked_by_field) {
+  const std::string node =
+      "operator: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ";
+  const auto requirement = [&](const std::string& one) {
+    return findings_of({node + "{nodeSelectorTerms: [{matchExpressions: [" + one + "]}]}}}}"});
+  };
+  const auto says = [](const std::string& all, const std::string& part) {
+    EXPECT_NE(all.find(part), std::string::npos) << all << "\nwanted: " << part;
+  };
+  EXPECT_EQ(requirement("{key: a/b, operator: In, values: ['']}"), "");
+  EXPECT_EQ(requirement("{key: a/b, operator: Gt, values: ['3']}"), "");
+  EXPECT_EQ(requirement("{key: a/b, operator: Exists}"), "");
+  says(requirement("{key: a/b, operator: Exist}"), "did you mean 'Exists'?");
+  says(requirement("{key: a/b, operator: In}"), "values: must not be empty with operator In");
+  says(requirement("{key: a/b, operator: Exists, values: [x]}"),
+       "values: must be empty with operator Exists");
+  says(requirement("{key: a/b, operator: Lt, values: [x]}"), "values: must be one whole number");
+  says(requirement("{key: a/b, operator: In, value: [x]}"), "(did you mean 'values'?)");
+  says(findings_of({node + "[{matchExpressions: []}]}}}"}), "refused operator.affinity.nodeAffinity");
+  const std::string pods =
+      "operator: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: ";
+  EXPECT_EQ(findings_of({pods + "[{weight: 100, podAffinityTerm: {topologyKey: kubernetes.io/hostname, "
+                                "labelSelector: {matchLabels: {app: gpu-operator}}}}]}}}"}),
+            "");
+  says(findings_of({pods + "[{weight: 101, podAffinityTerm: {topologyKey: a}}]}}}"}), "weight");
+  says(findings_of({pods + "[{weight: 1, podAffinityTerm: {}}]}}}"}), "topologyKey");
+  says(findings_of({"operator: {affinity: {podAffinty: {}}}"}),
+       "did you mean 'operator.affinity.podAffinity'?");
+}
+
 // Both helm and we go by the same file: nothing in it may be beyond us.
 TEST(fleet_values, every_keyword_of_the_schema_is_known) {
   EXPECT_EQ(foreign_keywords(chart_rules().schema), std::set<std::string>());
