@@ -48,11 +48,15 @@ const std::vector<Replacement>& replacements() {
       {std::regex("\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d\\.\\d+ [+-]\\d{4}"), "<time>"},
       {std::regex("kube-api-access-[a-z0-9]{5}"), "kube-api-access-<suffix>"},
       {std::regex("(resourceVersion\\\\*\":\\\\*\")\\d+"), "$1<version>"},
-      {std::regex("\\b[A-Z][a-z]{2} [A-Z][a-z]{2} +\\d{1,2} \\d\\d:\\d\\d:\\d\\d \\d{4}\\b"), "<time>"},
-      {std::regex("/tmp/[A-Za-z0-9._-]+"), "<folder>"}};
+      {std::regex("\\b[A-Z][a-z]{2} [A-Z][a-z]{2} +\\d{1,2} \\d\\d:\\d\\d:\\d\\d \\d{4}\\b"), "<time>"}};
   return all;
 }
 
+// Before anything else: what a program makes up for the name of a file may look like a hash.
+const std::regex& folder_pattern() {
+  static const std::regex pattern("/tmp/[A-Za-z0-9._-]+");
+  return pattern;
+}
 const std::regex& uuid_pattern() {
   static const std::regex pattern("\\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\b");
   return pattern;
@@ -95,6 +99,7 @@ std::string Normal::named(const std::string& kind, std::map<std::string, std::st
 std::string Normal::text(std::string_view raw) {
   std::string out = replace_all(replace_all(std::string(raw), unique_, "$NS"), SOURCE_ROOT, "$REPO");
   for (const auto& [name, by] : names_) out = replace_all(std::move(out), name, by);
+  out = std::regex_replace(out, folder_pattern(), "<folder>");
   if (out.find('-') != std::string::npos) {
     out = replace_each(out, uuid_pattern(), [&](const std::smatch& m) { return named("uid", uids_, m[0]); });
     out = replace_each(out, time_pattern(), [&](const std::smatch& m) {
