@@ -1,5 +1,7 @@
 #include "cluster_view.h"
 
+#include "fleet/faults.h"
+
 namespace gpuop {
 namespace {
 
@@ -34,18 +36,18 @@ ClusterWatch::ClusterWatch(kube::Client& client, const std::string& ns)
 }
 
 Result<> ClusterWatch::wait_synced(Loop& loop, Duration limit) {
-  // Without our CRD there is no ClusterPolicy, which is an answer too. Of what explains more, a refusal is.
-  const auto absent = [](const kube::Informer& informer) {
-    return informer.fault().find("could not find the requested resource") != std::string::npos;
-  };
+  const auto undefined = [this] { return fleet::definition_fault(policies.fault()); };
+  // Of what explains more, a refusal is an answer too.
   const auto known = [](const kube::Informer& informer) {
     return informer.synced() || !informer.fault().empty();
   };
   const auto synced = [&] {
-    return (policies.synced() || absent(policies)) && nodes.synced() && pods.synced() && known(daemonsets) &&
-           known(gpu_clusters) && known(drivers);
+    return !undefined().empty() || (policies.synced() && nodes.synced() && pods.synced() &&
+                                    known(daemonsets) && known(gpu_clusters) && known(drivers));
   };
-  if (loop.run_until(synced, limit)) return {};
+  const bool answered = loop.run_until(synced, limit);
+  if (std::string why = undefined(); !why.empty()) return fail(Code::kNotFound, std::move(why));
+  if (answered) return {};
   for (const kube::Informer* informer : {&nodes, &policies, &pods}) {
     if (!informer->synced() && !informer->fault().empty())
       return fail(Code::kUnavailable, "read the cluster: " + informer->fault());

@@ -14,7 +14,8 @@ namespace gpuop {
 class ClusterWatch {
  public:
   ClusterWatch(kube::Client& client, const std::string& ns);
-  // kTimeout with the first fault, when the cluster does not answer in time.
+  // kTimeout with the first fault, when the cluster does not answer in time; kNotFound where nobody defined
+  // ClusterPolicies.
   Result<> wait_synced(Loop& loop, Duration limit);
   void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
   fleet::ClusterChain chain() const;

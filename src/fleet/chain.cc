@@ -58,6 +58,17 @@ const Json* driver_pod(const Objects& pods) {
   return drivers.empty() ? nullptr : pod_of(drivers, kube::label(*drivers.back(), "app"));
 }
 
+// A pod of an operand that is being deleted: its DaemonSet makes no other before it is gone.
+const Json* ending_pod(const Objects& pods, std::string_view app) {
+  const auto found = std::ranges::find_if(pods, [app](const auto& pod) {
+    const bool ours =
+        kube::label(*pod, "app") == app ||
+        (app == kDriver.app && kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver");
+    return ours && has(*pod, {"metadata", "deletionTimestamp"});
+  });
+  return found == pods.end() ? nullptr : found->get();
+}
+
 std::string deploy_key(std::string_view operand) {
   return "nvidia.com/gpu.deploy." + std::string(operand);
 }
@@ -117,10 +128,18 @@ void switch_off(Stage& stage, const std::string& why, bool here) {
   stage.here = here;
 }
 
-void missing(Stage& stage, const View& view, std::string_view app) {
-  Missing why = why_missing(view.node, view.facts.daemonsets, app);
-  stage.detail = std::move(why.detail);
-  stage.cure = std::move(why.cure);
+// There is no pod of an operand. True: it is known why.
+bool missing(Stage& stage, const View& view, std::string_view app) {
+  const std::string_view ns = view.pods.empty() ? "" : kube::namespace_of(*view.pods.front());
+  Missing why = why_missing(view.node, view.facts.daemonsets, app, ns);
+  const Json* old = why.certain ? nullptr : ending_pod(view.pods, app);
+  stage.ending = old != nullptr;
+  stage.kept_off = why.kept_off;
+  stage.detail = old ? "the old pod " + std::string(kube::name_of(*old)) +
+                           " is ending, and another comes when it is gone"
+                     : std::move(why.detail);
+  stage.cure = old ? "" : std::move(why.cure);
+  return why.certain || stage.ending;
 }
 
 void failed(Stage& stage, const Json& pod, const Fault& fault) {
@@ -129,6 +148,7 @@ void failed(Stage& stage, const Json& pod, const Fault& fault) {
   stage.detail = "pod " + stage.pod + ": " + fault.text;
   stage.log = fault.log;
   stage.stuck = fault.stuck;
+  stage.by_itself = fault.by_itself;
   stage.cure = fault.cure;
 }
 
@@ -216,6 +236,11 @@ bool not_started(const Json* status) {
   return status == nullptr || get_string(*status, {"state", "waiting", "reason"}) == "ContainerCreating";
 }
 
+// Policy and node want an operand that has pods of its own.
+bool wanted(const View& view, const Operand& operand) {
+  return !operand.label.empty() && !view.off(operand) && deploy_of(view.node, operand.label).wanted();
+}
+
 // The operand's own pod explains more than the validator that waits for it.
 void explain_by_worker(Stage& stage, const View& view, const Operand& operand, const Json* worker) {
   if (worker) {
@@ -226,12 +251,10 @@ void explain_by_worker(Stage& stage, const View& view, const Operand& operand, c
     }
     return;
   }
-  if (operand.label.empty() || view.off(operand) || !deploy_of(view.node, operand.label).wanted()) return;
-  if (stage.state == StageState::kFailed) return;
-  const Missing why = why_missing(view.node, view.facts.daemonsets, operand.app);
-  if (!why.certain) return;
-  stage.detail = why.detail;
-  stage.cure = why.cure;
+  if (!wanted(view, operand)) return;
+  Stage why = new_stage(operand.stage);
+  if (missing(why, view, operand.app) && (why.ending || stage.state != StageState::kFailed))
+    stage = std::move(why);
 }
 
 void explain_start(Stage& stage, const View& view) {
@@ -243,6 +266,19 @@ void explain_start(Stage& stage, const View& view) {
   stage.cure = toolkit.cure;
 }
 
+// A pod that waits for what a validator proves, on a node whose validator is switched off.
+void explain_gate(Stage& stage, const View& view, const Json& pod) {
+  if (stage.state != StageState::kWorking || view.validator) return;
+  const Deploy validator = deploy_of(view.node, "operator-validator");
+  const bool waits =
+      std::ranges::any_of(get_array(pod, {"status", "initContainerStatuses"}), [](const Json& status) {
+        return get_string(status, {"name"}).ends_with("-validation") && !completed(&status);
+      });
+  if (!validator.off() || !waits) return;
+  stage.detail = "pod " + stage.pod + " waits for " + std::string(kValidator) + ", which is " + validator.why;
+  stage.cure = validator.cure;
+}
+
 // A stage on a node whose validator is switched off: only the operand's own pod tells of it.
 Stage unvalidated(const View& view, const Operand& operand, const Json* worker, const Deploy& validator) {
   Stage stage = new_stage(operand.stage);
@@ -251,13 +287,8 @@ Stage unvalidated(const View& view, const Operand& operand, const Json* worker, 
   } else if (worker) {
     not_ready(stage, *worker);
     if (auto fault = view.fault(*worker)) failed(stage, *worker, *fault);
-    const Json* gate = status_of(*worker, "toolkit-validation");
-    if (gate && !completed(gate) && stage.state == StageState::kWorking) {
-      stage.detail =
-          "pod " + stage.pod + " waits for " + std::string(kValidator) + ", which is " + validator.why;
-      stage.cure = validator.cure;
-    }
-  } else if (!operand.label.empty() && !view.off(operand) && deploy_of(view.node, operand.label).wanted()) {
+    explain_gate(stage, view, *worker);
+  } else if (wanted(view, operand)) {
     missing(stage, view, operand.app);
   } else {
     switch_off(stage, "not validated: " + std::string(kValidator) + " is " + validator.why, true);
@@ -266,12 +297,17 @@ Stage unvalidated(const View& view, const Operand& operand, const Json* worker, 
 }
 
 // What was proven once need not hold any more.
-void still_holds(Stage& stage, const View& view, const Json* worker) {
+void still_holds(Stage& stage, const View& view, const Operand& operand, const Json* worker) {
   stage.state = StageState::kDone;
-  if (!worker || pod_ready(*worker)) return;
-  stage.state = StageState::kWorking;
-  not_ready(stage, *worker);
-  if (auto fault = view.fault(*worker)) failed(stage, *worker, *fault);
+  if (operand.label.empty() || (worker && pod_ready(*worker))) return;
+  if (worker) {
+    stage.state = StageState::kWorking;
+    not_ready(stage, *worker);
+    if (auto fault = view.fault(*worker)) failed(stage, *worker, *fault);
+  } else if (Stage why = new_stage(operand.stage); wanted(view, operand)) {
+    missing(why, view, operand.app);
+    if (why.ending || why.kept_off) stage = std::move(why);
+  }
 }
 
 // A stage that the validator's pod proves. `worker`: the pod of the operand that does the work; `seen`:
@@ -281,8 +317,9 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
   if (!view.validator) {
     const Deploy deploy = deploy_of(view.node, "operator-validator");
     if (deploy.off()) return unvalidated(view, operand, worker, deploy);
-    missing(stage, view, kValidator);
-    if (!deploy.wanted()) {
+    if (deploy.wanted()) {
+      missing(stage, view, kValidator);
+    } else {
       stage.detail = std::string(kValidator) + " is " + deploy.why;
       stage.cure = deploy.cure;
     }
@@ -291,7 +328,7 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
   }
   const Proof proof = proof_of(*view.validator, operand.stage, seen);
   if (proof.passed || pod_ready(*view.validator)) {
-    still_holds(stage, view, operand.label.empty() ? nullptr : worker);
+    still_holds(stage, view, operand, worker);
     return stage;
   }
   if (proof.status && has(*proof.status, {"state", "running"})) stage.detail = "being validated";
@@ -308,6 +345,7 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
   if (proof.note) noted(stage, view, operand, *proof.note, worker);
   explain_by_worker(stage, view, operand, worker);
   if (stage.detail.empty() && not_started(proof.status)) explain_start(stage, view);
+  if (stage.detail.empty()) not_ready(stage, *view.validator);
   return stage;
 }
 
@@ -330,18 +368,18 @@ Stage operand_stage(const View& view, const Operand& operand, const Json* pod) {
   const Deploy deploy = deploy_of(view.node, operand.label);
   if (deploy.off()) {
     switch_off(stage, deploy.why, true);
-  } else if (!pod) {
+  } else if (!pod && deploy.wanted()) {
     missing(stage, view, operand.app);
-    if (!deploy.wanted()) {
-      stage.detail = deploy.why;
-      stage.cure = deploy.cure;
-    }
+  } else if (!pod) {
+    stage.detail = deploy.why;
+    stage.cure = deploy.cure;
   } else if (pod_ready(*pod)) {
     stage.state = StageState::kDone;
   } else if (auto fault = view.fault(*pod)) {
     failed(stage, *pod, *fault);
   } else {
     not_ready(stage, *pod);
+    explain_gate(stage, view, *pod);
   }
   return stage;
 }
@@ -416,9 +454,9 @@ Stage advertised(const View& view, const std::map<std::string, std::int64_t>& al
   stage.state = StageState::kWorking;
   if (plugin) {
     stage.cure = "run nvidia-smi on the node, and read what the device plugin says: " + logs_of(*plugin);
-  } else if (Missing why = why_missing(view.node, view.facts.daemonsets, kPlugin.app); why.certain) {
-    stage.detail += "; " + why.detail;
-    stage.cure = std::move(why.cure);
+  } else if (Stage why = new_stage(kPlugin.stage); missing(why, view, kPlugin.app)) {
+    why.detail.insert(0, stage.detail + "; ");
+    stage = std::move(why);
   }
   return stage;
 }
@@ -589,22 +627,6 @@ void add_stages(NodeChain& chain, const View& view) {
 
 }  // namespace
 
-const Stage* NodeChain::first_broken() const {
-  for (const auto& stage : stages) {
-    if (stage.state != StageState::kDone && stage.state != StageState::kOff) return &stage;
-  }
-  return nullptr;
-}
-
-bool NodeChain::usable() const {
-  static const std::set<std::string_view> kNeeded = {"discovered", "driver", "toolkit",
-                                                     "cuda",       "plugin", "nvidia-sandbox-validator"};
-  return gpu && node_fault.empty() && std::ranges::all_of(stages, [](const Stage& stage) {
-           return !kNeeded.contains(stage.name) || stage.state == StageState::kDone ||
-                  stage.state == StageState::kOff;
-         });
-}
-
 // A node that does not say whether it is ready is none of a kubelet's, or brand new.
 std::string node_fault(const Json& node) {
   const Json* ready = kube::condition(node, "Ready");
@@ -635,32 +657,6 @@ std::set<std::string> switched_off(const Objects& policies) {
   return out;
 }
 
-std::vector<std::string> policy_fields() {
-  return {"spec.driver.enabled",
-          "spec.driver.useNvidiaDriverCRD",
-          "spec.toolkit.enabled",
-          "spec.devicePlugin.enabled",
-          "spec.gfd.enabled",
-          "spec.dcgmExporter.enabled",
-          "status"};
-}
-std::vector<std::string> node_fields() {
-  return {"spec.taints", "status.allocatable", "status.capacity", "status.conditions"};
-}
-std::vector<std::string> pod_fields() {
-  return {"spec.nodeName",
-          "status.phase",
-          "status.reason",
-          "status.message",
-          "status.conditions",
-          "status.containerStatuses",
-          "status.initContainerStatuses"};
-}
-std::vector<std::string> daemonset_fields() {
-  return {"spec.template.metadata.labels", "spec.template.spec.nodeSelector", "spec.template.spec.affinity",
-          "spec.template.spec.tolerations", "spec.template.spec.hostNetwork"};
-}
-
 NodeChain chain_of(const Json& node, const Objects& pods, const ChainFacts& facts) {
   NodeChain chain;
   chain.name = kube::name_of(node);
@@ -682,14 +678,18 @@ NodeChain chain_of(const Json& node, const Objects& pods, const ChainFacts& fact
   if (any_allocatable(chain.allocatable))
     chain.warnings.insert(chain.warnings.end(), short_of.begin(), short_of.end());
 
-  // What stands behind an unfinished stage waits for it, unless it says otherwise itself.
+  // What stands behind an unfinished stage waits for it, unless it says otherwise itself; what fails since an
+  // operand's old pod is going comes right by itself.
   bool open = true;
+  bool ending = false;
   for (auto& stage : chain.stages) {
-    if (!open && stage.state == StageState::kWorking) {
-      stage.state = StageState::kWaiting;
-      stage.detail.clear();
-      stage.cure.clear();
+    const bool passes = ending && stage.state == StageState::kFailed && !stage.by_itself;
+    if (passes || (!open && stage.state == StageState::kWorking)) {
+      Stage waiting = new_stage(stage.name);
+      waiting.state = StageState::kWaiting;
+      stage = std::move(waiting);
     }
+    ending = ending || stage.ending;
     if (stage.state != StageState::kDone && stage.state != StageState::kOff) open = false;
   }
   chain.ready = open && chain.node_fault.empty();

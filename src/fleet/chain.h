@@ -42,6 +42,10 @@ struct Stage {
   std::optional<LogRef> log;
   bool stuck = false;  // failed, and not for the first time or for good
   bool here = false;   // off, and on this node alone: its own labels say so
+  // Failed, and nothing before it on the way is why: its image cannot be pulled.
+  bool by_itself = false;
+  bool ending = false;    // its old pod is being deleted, and no other is made before it is gone
+  bool kept_off = false;  // a taint, or a change of its DaemonSet, keeps its pod from the node
   bool operator==(const Stage&) const = default;
 };
 
@@ -53,6 +57,7 @@ struct BrokenLink {
   std::string evidence;      // "pod x: container c: CrashLoopBackOff: no such file"
   std::string cure;          // may be ""
   bool failed = false;       // it will not get there by itself, or is being retried after a fault
+  bool kept_off = false;     // as Stage has it: no DaemonSet lacks that pod
   std::string text() const;  // "toolkit: EVIDENCE; CURE"
   bool operator==(const BrokenLink&) const = default;
 };
@@ -69,7 +74,8 @@ struct NodeChain {
   std::string plugin_pod;  // the device plugin's, whose log tells of its GPUs; "" when none is ready
   std::string node_fault;  // why the node itself is not ready; "" when it is, or does not say
   bool unserved = false;   // it has GPUs, and its labels switch every operand off
-  // The first stage that is neither done nor off; nullptr when the node is ready.
+  // The first stage that is neither done nor off, or one behind it that keeps it from being done; nullptr
+  // when the node is ready.
   const Stage* first_broken() const;
   // Its GPUs can be used: every stage up to the plugin is done or off, and the node itself is ready. What
   // reports and labels may still be missing.

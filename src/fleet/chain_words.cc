@@ -3,6 +3,7 @@
 #include <array>
 #include <cctype>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/text.h"
@@ -118,6 +119,54 @@ std::string_view state_name(StageState state) {
   return "";
 }
 
+const Stage* NodeChain::first_broken() const {
+  static const std::set<std::string_view> kGates = {"driver", "toolkit", "cuda", "plugin"};
+  const Stage* first = nullptr;
+  for (const auto& stage : stages) {
+    if (stage.state == StageState::kDone || stage.state == StageState::kOff) continue;
+    if (!first) first = &stage;
+    // A toolkit whose image cannot be pulled keeps a validator from starting, which says nothing of it.
+    const bool blamed = first->state == StageState::kFailed || first->kept_off;
+    if (!blamed && stage.by_itself && kGates.contains(stage.name)) return &stage;
+  }
+  return first;
+}
+
+bool NodeChain::usable() const {
+  static const std::set<std::string_view> kNeeded = {"discovered", "driver", "toolkit",
+                                                     "cuda",       "plugin", "nvidia-sandbox-validator"};
+  return gpu && node_fault.empty() && std::ranges::all_of(stages, [](const Stage& stage) {
+           return !kNeeded.contains(stage.name) || stage.state == StageState::kDone ||
+                  stage.state == StageState::kOff;
+         });
+}
+
+std::vector<std::string> policy_fields() {
+  return {"spec.driver.enabled",
+          "spec.driver.useNvidiaDriverCRD",
+          "spec.toolkit.enabled",
+          "spec.devicePlugin.enabled",
+          "spec.gfd.enabled",
+          "spec.dcgmExporter.enabled",
+          "status"};
+}
+std::vector<std::string> node_fields() {
+  return {"spec.taints", "status.allocatable", "status.capacity", "status.conditions"};
+}
+std::vector<std::string> pod_fields() {
+  return {"spec.nodeName",
+          "status.phase",
+          "status.reason",
+          "status.message",
+          "status.conditions",
+          "status.containerStatuses",
+          "status.initContainerStatuses"};
+}
+std::vector<std::string> daemonset_fields() {
+  return {"spec.template.metadata.labels", "spec.template.spec.nodeSelector", "spec.template.spec.affinity",
+          "spec.template.spec.tolerations", "spec.template.spec.hostNetwork"};
+}
+
 std::string BrokenLink::text() const {
   return stage + ": " + evidence + (cure.empty() ? "" : "; " + cure);
 }
@@ -136,7 +185,8 @@ std::optional<BrokenLink> NodeChain::broken_link() const {
             {},
             stage->detail.empty() ? "in progress" : stage->detail,
             stage->cure,
-            stage->state == StageState::kFailed};
+            stage->state == StageState::kFailed,
+            stage->kept_off};
   } else {
     return std::nullopt;
   }

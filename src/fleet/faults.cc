@@ -265,6 +265,8 @@ std::optional<Fault> container_fault(const Json& pod, const Json& status, std::o
   if (!waiting.empty() && waiting != "PodInitializing" && waiting != "ContainerCreating") {
     Fault fault{"container " + name + ": " + std::string(waiting), std::nullopt, hopeless(waiting),
                 cure_of_waiting(pod, waiting, name)};
+    fault.by_itself =
+        waiting.find("Image") != std::string_view::npos || waiting == "CreateContainerConfigError";
     if (waiting == "CrashLoopBackOff") fault.stuck = get_int(status, {"restartCount"}) >= kManyRestarts;
     // A crash's own last words say more than the back-off.
     const auto words = last_line(get_string(status, {"lastState", "terminated", "message"}));
@@ -308,7 +310,7 @@ std::optional<Fault> fault_of(const Json& pod, std::optional<Time> since) {
   const Json* scheduled = kube::condition(pod, "PodScheduled");
   if (scheduled && get_string(*scheduled, {"status"}) == "False")
     return Fault{std::string(get_string(*scheduled, {"message"})), std::nullopt, false,
-                 cure_of_unscheduled(pod, get_string(*scheduled, {"message"}))};
+                 cure_of_unscheduled(pod, get_string(*scheduled, {"message"})), true};
   return std::nullopt;
 }
 
@@ -333,6 +335,15 @@ std::vector<std::string> plugin_faults(std::string_view log) {
   PluginLog plugin;
   for (const std::string& raw : split(log, '\n')) plugin.line(read_line(raw).text);
   return plugin.faults();
+}
+
+std::string definition_fault(std::string_view fault) {
+  // As a server answers that knows the group's other kinds, or none of the group.
+  const bool absent =
+      fault.contains("could not find the requested resource") || fault.contains("404 page not found");
+  return absent ? "the definition clusterpolicies.nvidia.com is not installed; install the operator: helm "
+                  "install with its chart, or kubectl apply -k deploy"
+                : "";
 }
 
 std::string operator_fault(const JsonArray& deployments, const Json& lease, const Objects& pods,

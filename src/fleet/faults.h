@@ -20,6 +20,8 @@ struct Fault {
   // It has been tried again and again, or cannot come right by itself.
   bool stuck = false;
   std::string cure;  // what to look at or change, a command where one helps
+  // No other pod brings it about or heals it: an image that cannot be pulled, a node without room.
+  bool by_itself = false;
 };
 
 // The first container of `pod` that failed, else what ended the pod or keeps it from a node; nullopt: nothing
@@ -39,6 +41,10 @@ std::string last_words(std::string_view log);
 // What a device plugin's log (ours or upstream's) says of its GPUs as they are now, one sentence each:
 // "GPU-8f…: XID 79", "GPU 3 is not offered: … GPU is lost", "not registered: …".
 std::vector<std::string> plugin_faults(std::string_view log);
+
+// What it means that ClusterPolicies cannot be listed (`fault`: the server's answer in words): their
+// definition is not installed, and what installs it. "": that is not why.
+std::string definition_fault(std::string_view fault);
 
 // Why no operator works on the policies; "" when one does. `deployments`: those of its namespace; `lease`:
 // null when there is none; `pods`: those of its namespace.

@@ -54,10 +54,12 @@ const Json* keeping_off(const Json& node, const Json& pod_spec) {
 }
 
 // "kubectl -n gpu-operator VERB daemonset NAME"
+std::string kubectl(std::string_view ns, std::string_view verb, std::string_view name) {
+  return "kubectl " + (ns.empty() ? "" : "-n " + std::string(ns) + " ") + std::string(verb) + " daemonset " +
+         std::string(name);
+}
 std::string kubectl(const Json& set, std::string_view verb) {
-  const std::string ns(kube::namespace_of(set));
-  return "kubectl " + (ns.empty() ? "" : "-n " + ns + " ") + std::string(verb) + " daemonset " +
-         std::string(kube::name_of(set));
+  return kubectl(kube::namespace_of(set), verb, kube::name_of(set));
 }
 
 std::string text_of(const Json& taint) {
@@ -91,7 +93,7 @@ Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, c
       names.emplace_back(kube::name_of(*other));
   }
   Missing out;
-  out.certain = true;
+  out.certain = out.kept_off = true;
   out.detail = "taint " + text_of(taint) + " of the node is not tolerated by DaemonSet" +
                (names.size() > 1 ? "s " : " ") + names_of(names);
   const Json* owner = kube::controller_of(set);
@@ -105,7 +107,7 @@ Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, c
   return out;
 }
 
-Missing by_selector(const Json& node, const Json& set) {
+Missing by_selector(const Json& node, const Json& set, bool kept_off) {
   const std::string name(kube::name_of(set));
   std::string why = "its affinity excludes it";
   for (const auto& [key, value] : get_object(pod_spec_of(set), {"nodeSelector"})) {
@@ -116,16 +118,16 @@ Missing by_selector(const Json& node, const Json& set) {
     break;
   }
   return {"DaemonSet " + name + " is not for this node: " + why,
-          "label the node so, or take what was added off the DaemonSet: kubectl edit daemonset " + name,
-          true};
+          "label the node so, or take what was added off the DaemonSet: " + kubectl(set, "edit"), true,
+          kept_off};
 }
 
 }  // namespace
 
-Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app) {
+Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app, std::string_view ns) {
   const std::string name(app);
   Missing out{"pod of " + name + " is not there yet",
-              "see why its DaemonSet makes none: kubectl describe daemonset " + name, false};
+              "see why its DaemonSet makes none: " + kubectl(ns, "describe", name), false};
   const Json* any = nullptr;
   const Json* fits = nullptr;
   for (const auto& set : daemonsets) {
@@ -139,7 +141,7 @@ Missing why_missing(const Json& node, const Objects& daemonsets, std::string_vie
     out.cure = "see why its DaemonSet makes none: " + kubectl(*fits, "describe");
     return out;
   }
-  if (any) return by_selector(node, *any);
+  if (any) return by_selector(node, *any, app != kDriver);
   if (!daemonsets.empty()) {
     out.detail = "there is no DaemonSet of " + name + " yet";
     out.cure = "read the conditions of the policy: kubectl describe clusterpolicy";

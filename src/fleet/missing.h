@@ -13,11 +13,16 @@ struct Missing {
   std::string detail;  // "taint dedicated=ml:NoSchedule of the node is not tolerated by …"
   std::string cure;
   bool certain = false;  // something keeps it away: not only that its pod has not been made yet
+  // Certain, and nothing that a policy asks for: a taint, or a change of the DaemonSet by hand. Drivers have
+  // a DaemonSet for each kernel and each NVIDIADriver, which leave nodes to each other.
+  bool kept_off = false;
 };
 
 // `app`: the label of its pods; the driver's is "nvidia-driver-daemonset", whatever its DaemonSets are
-// called. `daemonsets`: of the operator's namespace; empty where they are not known.
-Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app);
+// called. `daemonsets`: of the operator's namespace; empty where they are not known; `ns`: its name, "" where
+// it is not.
+Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app,
+                    std::string_view ns = "");
 
 // A taint that keeps feature discovery's worker from a node that has no labels of it; "" when there is none.
 std::string undiscovered(const Json& node, const Objects& daemonsets);

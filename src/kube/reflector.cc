@@ -229,8 +229,10 @@ void Reflector::initial_stream_failed(const ApiError& error) {
   const bool refused = error.status >= 400 && error.status < 500 && error.status != 429 && !error.expired();
   const bool silent = error.status == 0 && error.fault == Code::kTimeout;
   if (refused || silent) {
-    log::info("watch-list is not offered, listing instead",
-              {{"resource", type_.plural}, {"why", error.message}});
+    // A kind that is not there is no matter of how it is read.
+    if (!error.not_found())
+      log::info("watch-list is not offered, listing instead",
+                {{"resource", type_.plural}, {"why", error.message}});
     may_stream_ = false;
     return sync();
   }

@@ -154,7 +154,8 @@ struct Controller::Impl {
   std::string namespace_fault;
   std::string refused_nodes;  // why nodes are not labelled: a right that is missing; "" when they are
   std::string broken_nodes;   // as the policy's condition last had them
-  Handle waiting;             // for the cache's first lists
+  std::vector<std::string> kept_off_nodes;  // the same
+  Handle waiting;                           // for the cache's first lists
 };
 
 namespace {
@@ -302,7 +303,8 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     const auto note = [](const Object& each) {
       return each ? kube::annotation(*each, hardware::kValidationAnnotation) : std::string_view();
     };
-    if (!before || !after || *before != *after || note(old) != note(now))
+    const auto ends = [](const Object& each) { return has(*each, {"metadata", "deletionTimestamp"}); };
+    if (!before || !after || *before != *after || note(old) != note(now) || ends(old) != ends(now))
       look_again(str(get_string(*pod, {"spec", "nodeName"})));
     // Beside that they matter for OnDelete readiness alone, and there only what their status says.
     const Json* owner = kube::controller_of(*pod);
@@ -379,6 +381,7 @@ ClusterView Controller::Impl::view() const {
   ClusterView out;
   out.gpu_nodes = cache.gpu_nodes().count();
   out.lost.assign(cache.gpu_nodes().lost().begin(), cache.gpu_nodes().lost().end());
+  out.kept_off = health.kept_off();
   out.has_feature_labels = cache.gpu_nodes().any_feature_labels();
   return out;
 }
@@ -581,6 +584,7 @@ void Controller::Impl::finish(const Object& live, Outcome outcome, const StatusN
   metrics.count_pass(!outcome.ready);
   if (outcome.reason == "ReconcileFailed") metrics.count_error();
   broken_nodes = health.words();
+  kept_off_nodes = health.kept_off();
   if (outcome.reason == "OperandNotReady" && !broken_nodes.empty()) {
     outcome.message += "; " + broken_nodes;
     outcome.on_its_way = false;
@@ -601,7 +605,8 @@ void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, b
   const std::string name(kube::name_of(*node));
   if (const auto wait = health.look(*node, chain, wanted, done)) nodes.add_after(name, *wait);
   // The policy's condition has the same words; many nodes that fail at once are one pass.
-  if (health.words() != broken_nodes && !active.empty()) policies.add_after("policy", kWordsDelay);
+  const bool news = health.words() != broken_nodes || health.kept_off() != kept_off_nodes;
+  if (news && !active.empty()) policies.add_after("policy", kWordsDelay);
 }
 
 void Controller::Impl::reconcile_node(const std::string& name, const Finished& done) {

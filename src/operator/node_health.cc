@@ -21,6 +21,18 @@ std::optional<Duration> still(const std::optional<Duration>& from, Duration gap,
   return gap - (now - *from);
 }
 
+// Of the first few nodes, and how many more there are.
+std::vector<std::string> words_of(const std::map<std::string, std::string>& nodes) {
+  std::vector<std::string> shown;
+  for (const auto& [node, words] : nodes) {
+    if (shown.size() == kShown) break;
+    shown.push_back(words);
+  }
+  const std::size_t more = nodes.size() - shown.size();
+  if (more > 0) shown.push_back("and " + std::to_string(more) + " more nodes");
+  return shown;
+}
+
 }  // namespace
 
 HealthChange decide_health(const Json& node, bool wanted, const std::optional<fleet::BrokenLink>& link,
@@ -85,6 +97,10 @@ void NodeHealth::remember(const std::string& node, const std::optional<fleet::Br
     failed_.erase(node);
   else if (told)
     failed_[node] = "node " + node + ": " + link->text();
+  if (link && link->kept_off)
+    kept_off_[node] = "node " + node + ": " + link->text();
+  else
+    kept_off_.erase(node);
 }
 
 const fleet::BrokenLink* NodeHealth::link_of(const std::string& node) const {
@@ -98,13 +114,11 @@ void NodeHealth::forget(const std::string& node) {
 }
 
 std::string NodeHealth::words() const {
-  std::vector<std::string> shown;
-  for (const auto& [node, words] : failed_) {
-    if (shown.size() == kShown) break;
-    shown.push_back(words);
-  }
-  const std::size_t more = failed_.size() - shown.size();
-  return join(shown, "; ") + (more > 0 ? "; and " + std::to_string(more) + " more nodes" : "");
+  return join(words_of(failed_), "; ");
+}
+
+std::vector<std::string> NodeHealth::kept_off() const {
+  return words_of(kept_off_);
 }
 
 std::optional<Duration> NodeHealth::look(const Json& node, const fleet::NodeChain& chain, bool wanted,

@@ -67,6 +67,8 @@ class NodeHealth {
   // "node n1: driver: …" of the first three nodes whose chain failed, as their conditions say it, and how
   // many more there are; "" when there is none.
   std::string words() const;
+  // The same of nodes that an operand is kept from: no DaemonSet lacks a pod for them.
+  std::vector<std::string> kept_off() const;
   // The broken link of a node that was looked at; null when it had none.
   const fleet::BrokenLink* link_of(const std::string& node) const;
 
@@ -80,7 +82,8 @@ class NodeHealth {
   std::string refused_;
   std::map<std::string, HealthMemory> memory_;
   std::map<std::string, fleet::BrokenLink> broken_;
-  std::map<std::string, std::string> failed_;  // node to its words, as its condition has them
+  std::map<std::string, std::string> failed_;    // node to its words, as its condition has them
+  std::map<std::string, std::string> kept_off_;  // the same
 };
 
 }  // namespace gpuop::op

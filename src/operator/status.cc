@@ -35,13 +35,18 @@ Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& vi
     waiting.push_back(state.name);
     if (!state.reason.empty()) reasons.push_back(state.name + ": " + state.reason);
   }
-  if (!waiting.empty() || !view.lost.empty()) {
+  const bool all_there = view.lost.empty() && view.kept_off.empty();
+  if (!waiting.empty() || !all_there) {
     std::string message = "ClusterPolicy is not ready";
     if (!waiting.empty()) message += "; states not ready: [" + join(waiting, " ") + "]";
     if (!view.lost.empty()) message += "; nodes not ready: [" + first_few(view.lost) + "]";
+    // The device plugin's state may have said it.
+    const std::string said = join(reasons, "; ");
+    for (const std::string& words : view.kept_off)
+      if (!said.contains(words)) reasons.push_back(words);
     if (!reasons.empty()) message += "; " + join(reasons, "; ");
     const bool fault = std::ranges::any_of(states, [](const auto& state) { return state.fault; });
-    return {"notReady", false, "OperandNotReady", std::move(message), 0, !fault && view.lost.empty()};
+    return {"notReady", false, "OperandNotReady", std::move(message), 0, !fault && all_there};
   }
   if (!view.has_feature_labels) {
     return {"ready", true, "NFDLabelsMissing",

@@ -35,6 +35,8 @@ struct ClusterView {
   bool has_feature_labels = false;
   std::size_t gpu_nodes = 0;
   std::vector<std::string> lost;  // of those that operands are wanted on: whose kubelet is not ready
+  // What is said of nodes that an operand is kept from, though its DaemonSet lacks nothing.
+  std::vector<std::string> kept_off;
 };
 
 // A policy that could be read: from its states.

@@ -76,6 +76,23 @@ TEST_F(data_dir, a_killed_control_plane_comes_back_under_the_same_kubeconfig) {
   EXPECT_EQ(ask(*again, "GET", std::string(kMaps) + "/kept"), 200);
 }
 
+TEST_F(data_dir, a_status_without_the_operators_definitions_says_what_to_install) {
+  Handle server = start("one", "data");
+  std::optional<Result<ExitState>> how;
+  Command status;
+  status.argv = {BUILD_ROOT "/bin/gpuctl", "status", "--kubeconfig",
+                 (dir_.path() / "one/kubeconfig").string()};
+  Handle run = run_command(loop_, status, 30s, [&](Result<ExitState> h) { how = std::move(h); });
+  loop_.run_until([&] { return how.has_value(); }, 30s);
+  ASSERT_TRUE(how && *how);
+  EXPECT_EQ((*how)->code, 2);
+  EXPECT_EQ(
+      (*how)->err,
+      "gpuctl status: the definition clusterpolicies.nvidia.com is not installed; install the operator: "
+      "helm install with its chart, or kubectl apply -k deploy\n");
+  EXPECT_EQ((*how)->out, "");
+}
+
 TEST_F(data_dir, a_second_process_is_refused_in_plain_words) {
   Handle first = start("one", "data");
   std::string port(trim(*read_file(dir_.path() / "data/port")));

@@ -2,6 +2,8 @@
 // out, what is switched off and by which label, what keeps an operand away.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "fleet/chain.h"
 #include "fleet/faults.h"
 #include "fleet/missing.h"
@@ -272,6 +274,30 @@ TEST(fleet_explain, without_its_validator_a_node_is_judged_by_its_operands) {
       "kubectl label node n1 nvidia.com/gpu.deploy.operator-validator=true --overwrite");
 }
 
+TEST(fleet_explain, without_its_validator_a_node_whose_gpus_are_gone_is_not_ready) {
+  const Objects pods = without(all_ready(), kValidator);
+  Json node = with_label("operator-validator", "false");
+  set(node, {"status", "allocatable", "nvidia.com/gpu"}, "0");
+  const NodeChain chain = chain_of(node, pods, {{"driver"}, {}});
+  EXPECT_FALSE(chain.ready);
+  EXPECT_EQ(chain.first_broken()->detail, "nvidia.com/gpu: 0 of 1 allocatable");
+  for (const char* stage : {"toolkit", "labels", "telemetry"})
+    EXPECT_EQ(stage_of(chain, stage).state, StageState::kDone) << stage;
+  EXPECT_EQ(chain.plugin_pod, "nvidia-device-plugin-daemonset-x") << "its log tells of XIDs";
+}
+
+// Every gate that an upstream image waits at, not the plugin's alone.
+TEST(fleet_explain, without_its_validator_a_pod_at_its_gate_says_so) {
+  Objects pods = without(without(all_ready(), kValidator), "nvidia-container-toolkit-daemonset");
+  pods.push_back(shared_pod("nvidia-container-toolkit-daemonset",
+                            R"({"phase":"Pending","initContainerStatuses":[
+      {"name":"driver-validation","state":{"running":{}}}]})"));
+  const std::string text =
+      link_of(chain_of(with_label("operator-validator", "false"), pods, {{"driver"}, {}}));
+  EXPECT_EQ(text.substr(0, text.find(", which")),
+            "toolkit: pod nvidia-container-toolkit-daemonset-x waits for nvidia-operator-validator");
+}
+
 TEST(fleet_explain, a_validator_that_cannot_start_for_want_of_a_toolkit_says_so) {
   const Objects pods{shared_pod(kValidator, R"({"phase":"Pending","containerStatuses":[
       {"name":"nvidia-operator-validator","state":{"waiting":{"reason":"ContainerCreating"}}}]})")};
@@ -343,6 +369,110 @@ TEST(fleet_explain, a_taint_that_keeps_operands_off_is_the_first_broken_link) {
       link_of(chain_of(node, {}, {{"driver"}, sets})),
       "driver: pod of nvidia-operator-validator is not there yet; see why its DaemonSet makes none: kubectl "
       "describe daemonset nvidia-operator-validator");
+}
+
+// Its DaemonSet lacks nothing then, nor do the others: what was proven before does not make the node ready.
+TEST(fleet_explain, an_operand_that_lost_its_pod_to_a_taint_or_a_selector_is_not_done) {
+  Json moved = *daemonset("nvidia-device-plugin-daemonset", "device-plugin", {});
+  set(moved, {"metadata", "namespace"}, "gpu-operator");
+  set(moved, {"spec", "template", "spec", "nodeSelector", "foo"}, "bar");
+  NodeChain chain = chain_of(gpu_node(), without(all_ready(), "nvidia-device-plugin-daemonset"),
+                             {{"driver"}, {share(moved)}});
+  EXPECT_EQ(
+      link_of(chain),
+      "plugin: DaemonSet nvidia-device-plugin-daemonset is not for this node: its nodeSelector asks for "
+      "the label foo=bar, which the node has not; label the node so, or take what was added off the "
+      "DaemonSet: kubectl -n gpu-operator edit daemonset nvidia-device-plugin-daemonset");
+  EXPECT_TRUE(chain.broken_link()->kept_off);
+
+  for (const char* effect : {"NoSchedule", "NoExecute"}) {
+    Json node = gpu_node();
+    set(node, {"spec", "taints"}, JsonArray{JsonObject{{"key", "team"}, {"value", "x"}, {"effect", effect}}});
+    for (const auto& [app, label, stage] :
+         {std::tuple{"nvidia-container-toolkit-daemonset", "container-toolkit", "toolkit"},
+          {"nvidia-device-plugin-daemonset", "device-plugin", "plugin"},
+          {"gpu-feature-discovery", "gpu-feature-discovery", "labels"},
+          {"nvidia-dcgm-exporter", "dcgm-exporter", "telemetry"},
+          {kValidator, "operator-validator", "driver"}}) {
+      const Objects sets{daemonset(app, label, tolerating("nvidia.com/gpu"))};
+      EXPECT_TRUE(chain_of(node, all_ready(), {{"driver"}, sets}).ready) << "its pod runs: " << app;
+      chain = chain_of(node, without(all_ready(), app), {{"driver"}, sets});
+      ASSERT_TRUE(chain.broken_link()) << app;
+      EXPECT_EQ(chain.broken_link()->stage, stage);
+      EXPECT_TRUE(chain.broken_link()->kept_off) << app;
+      EXPECT_EQ(chain.broken_link()->evidence,
+                "taint team=x:" + std::string(effect) + " of the node is not tolerated by DaemonSet " + app);
+    }
+  }
+}
+
+// A DaemonSet for each kernel: that of another one is no reason.
+TEST(fleet_explain, drivers_of_other_nodes_do_not_keep_a_driver_off) {
+  Json other = *daemonset("nvidia-driver-daemonset", "driver", {});
+  set(other, {"spec", "template", "spec", "nodeSelector", "kernel"}, "6.9");
+  EXPECT_TRUE(chain_of(gpu_node(), all_ready(), {{}, {share(other)}}).ready);
+}
+
+// --- what comes right by itself
+
+TEST(fleet_explain, an_old_pod_that_is_ending_is_waited_for) {
+  Objects pods = all_ready();
+  Json old = pod("nvidia-driver-daemonset", kReady);
+  set(old, {"metadata", "deletionTimestamp"}, "2026-01-01T00:01:00Z");
+  pods.push_back(share(old));
+  pods[2] = shared_pod("nvidia-device-plugin-daemonset", R"({"containerStatuses":[{"name":"d",
+      "restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]})");
+  NodeChain chain = chain_of(gpu_node(), pods);
+  EXPECT_EQ(link_of(chain),
+            "driver: the old pod nvidia-driver-daemonset-x is ending, and another comes when it is gone");
+  EXPECT_FALSE(chain.broken_link()->failed);
+  EXPECT_EQ(stage_of(chain, "plugin").state, StageState::kWaiting);
+  // Also of a validation that fails meanwhile.
+  pods[1] = share(noted({"driver", true, "nvidia-smi ended with code 9"}));
+  EXPECT_FALSE(chain_of(gpu_node(), pods).broken_link()->failed);
+  // With its successor there is nothing to wait for.
+  Json next = pod("nvidia-driver-daemonset", kReady);
+  pods.push_back(share(next));
+  pods[1] = shared_pod(kValidator, kReady);
+  EXPECT_EQ(chain_of(gpu_node(), pods).broken_link()->stage, "plugin");
+  EXPECT_TRUE(chain_of(gpu_node(), pods).broken_link()->failed);
+}
+
+// The validator needs the toolkit's runtime, and only waits.
+TEST(fleet_explain, an_image_that_cannot_be_pulled_is_named_before_who_waits_for_it) {
+  for (const char* validator :
+       {R"({"phase":"Pending","containerStatuses":[{"name":"nvidia-operator-validator",
+            "state":{"waiting":{"reason":"ContainerCreating"}}}]})",
+        R"({"phase":"Pending","initContainerStatuses":[{"name":"driver-validation",
+            "state":{"waiting":{"reason":"PodInitializing"}}}]})"}) {
+    const Objects pods{shared_pod(kValidator, validator),
+                       shared_pod("nvidia-container-toolkit-daemonset", R"({"containerStatuses":[{"name":"t",
+            "state":{"waiting":{"reason":"ImagePullBackOff","message":"not found"}}}]})")};
+    EXPECT_EQ(link_of(chain_of(gpu_node(), pods, {{"driver"}, {}})),
+              "toolkit: pod nvidia-container-toolkit-daemonset-x: container t: ImagePullBackOff: not found; "
+              "check the image's repository, name, version and pull secrets in the policy");
+    EXPECT_EQ(stage_of(chain_of(gpu_node(), {pods.front()}, {{"driver"}, {}}), "driver").pod,
+              "nvidia-operator-validator-x");
+  }
+}
+
+TEST(fleet_explain, cures_name_the_namespace) {
+  Json validator = pod(kValidator, kReady);
+  set(validator, {"metadata", "namespace"}, "gpus");
+  const NodeChain chain = chain_of(gpu_node(), {share(validator)});
+  EXPECT_NE(link_of(chain).find("kubectl -n gpus describe daemonset gpu-feature-discovery"),
+            std::string::npos)
+      << link_of(chain);
+}
+
+TEST(fleet_explain, a_definition_that_is_not_installed_is_told) {
+  for (const char* answer : {"list clusterpolicies: 404 page not found",
+                             "list clusterpolicies: the server could not find the requested resource"})
+    EXPECT_EQ(definition_fault(answer).substr(0, 62),
+              "the definition clusterpolicies.nvidia.com is not installed; in")
+        << answer;
+  EXPECT_EQ(definition_fault("list clusterpolicies: forbidden"), "");
+  EXPECT_EQ(definition_fault(""), "");
 }
 
 TEST(fleet_explain, a_selector_that_excludes_the_node_is_named) {

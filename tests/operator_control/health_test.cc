@@ -247,6 +247,54 @@ TEST(operator_health, a_foreign_taint_is_named) {
   EXPECT_TRUE(events_of(cluster, "n1").empty()) << "it may be somebody's startup taint";
 }
 
+// The DaemonSet's controller leaves the node out, so that none of its pods is missing.
+TEST(operator_health, a_policy_is_not_ready_while_a_taint_keeps_an_operand_off_a_node) {
+  Cluster cluster;
+  cluster.policy("p");
+  for (const char* name : {"n1", "n2"}) cluster.node(name, kGpu);
+  cluster.settle();
+  cluster.all_available();
+  cluster.loop->run_for(10s);
+  ASSERT_EQ(cluster.state("p"), "ready");
+  cluster.merge(kube::kNodes, "", "n1",
+                R"({"spec":{"taints":[{"key":"team","value":"x","effect":"NoSchedule"}]}})");
+  cluster.loop->run_for(10s);
+  EXPECT_EQ(cluster.state("p"), "ready") << "what runs goes on running";
+  cluster.remove(kube::kPods, kNs, "nvidia-operator-validator-n1");
+  cluster.loop->run_for(40s);
+  const std::string told = text(cluster.node_condition("n1", "GPUReady"), "message");
+  EXPECT_NE(told.find("taint team=x:NoSchedule of the node is not tolerated by DaemonSets "
+                      "nvidia-operator-validator"),
+            std::string::npos)
+      << told;
+  EXPECT_EQ(cluster.state("p"), "notReady");
+  EXPECT_NE(text(cluster.condition("p", "Error"), "message").find("node n1: " + told), std::string::npos)
+      << to_text(cluster.condition("p", "Error"));
+  cluster.merge(kube::kNodes, "", "n1", R"({"spec":{"taints":null}})");
+  cluster.pod("nvidia-operator-validator", "n1", Cluster::kRunning);
+  cluster.loop->run_for(10s);
+  EXPECT_EQ(cluster.state("p"), "ready") << to_text(cluster.condition("p", "Error"));
+}
+
+// Its status does not change with it.
+TEST(operator_health, a_pod_that_is_being_deleted_is_looked_at) {
+  Cluster cluster;
+  cluster.policy("p");
+  cluster.node("n1", kGpu);
+  cluster.settle();
+  cluster.create(kube::kPods, kNs,
+                 R"({"metadata":{"name":"nvidia-device-plugin-daemonset-n1","finalizers":["a/b"],"labels":{
+      "app":"nvidia-device-plugin-daemonset"}},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}})");
+  cluster.all_available();
+  cluster.loop->run_for(10s);
+  ASSERT_EQ(text(cluster.node_condition("n1", "GPUReady"), "status"), "True");
+  cluster.remove(kube::kPods, kNs, "nvidia-device-plugin-daemonset-n1");
+  cluster.loop->run_for(10s);
+  EXPECT_EQ(
+      text(cluster.node_condition("n1", "GPUReady"), "message"),
+      "plugin: the old pod nvidia-device-plugin-daemonset-n1 is ending, and another comes when it is gone");
+}
+
 TEST(operator_health, a_node_without_a_wanted_device_plugin_is_ready) {
   Cluster cluster;
   cluster.policy("p", R"({"devicePlugin":{"enabled":false},"fleet":{"startupTaint":{"enabled":true}}})");

@@ -213,6 +213,8 @@ class Cluster {
     label(node, R"("nvidia.com/gpu.product":"NVIDIA-L4")");
     for (const char* app : {"nvidia-operator-validator", "gpu-feature-discovery", "nvidia-dcgm-exporter"})
       pod(app, node, kRunning);
+    for (const char* app : {"nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset"})
+      if (!get(kube::kDaemonSets, kNs, app).is_null()) pod(app, node, kRunning);
   }
   void daemonsets_available() {
     for (const auto& name : names(kube::kDaemonSets, kNs)) {
