@@ -323,10 +323,11 @@ TEST(operator_control, a_node_whose_gpus_are_not_allocatable_keeps_the_policy_fr
   EXPECT_EQ(cluster.state("p"), "notReady");
   const Json error = cluster.condition("p", "Error");
   EXPECT_EQ(get_string(error, {"reason"}), "OperandNotReady");
-  EXPECT_EQ(get_string(error, {"message"}),
-            "ClusterPolicy is not ready; states not ready: [state-device-plugin]; state-device-plugin: node "
-            "n2: plugin: "
-            "nvidia.com/gpu: 0 of 8 allocatable");
+  EXPECT_EQ(
+      get_string(error, {"message"}),
+      "ClusterPolicy is not ready; states not ready: [state-device-plugin]; state-device-plugin: node "
+      "n2: plugin: nvidia.com/gpu: 0 of 8 allocatable; run nvidia-smi on the node, and read what the device "
+      "plugin says: kubectl -n gpu-operator logs nvidia-device-plugin-daemonset-n2");
 
   // One of several resources is enough; so is a node whose plugin nobody wants.
   cluster.devices("n2", R"("nvidia.com/mig-1g.10gb":"7")", R"("nvidia.com/mig-1g.10gb":"7")");
