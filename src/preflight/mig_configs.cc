@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
 
 #include "base/text.h"
 #include "base/yaml.h"
@@ -8,6 +11,36 @@ namespace gpuop::preflight {
 namespace {
 
 constexpr const char* kList = "mig-configs";
+
+// "7g" → 7 for the unit "g"; nullopt for what is none.
+std::optional<std::int64_t> amount(std::string_view text, std::string_view unit) {
+  if (!text.ends_with(unit)) return std::nullopt;
+  text.remove_suffix(unit.size());
+  const bool digits = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  return digits ? parse_int(text) : std::nullopt;
+}
+
+bool is_attribute(std::string_view text) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (text.empty() || !letter(text.front()) || text.back() == '.') return false;
+  return std::ranges::all_of(text, [&](char c) { return letter(c) || c == '.' || (c >= '0' && c <= '9'); });
+}
+
+// [Cc.]Gg.MEMgb[(+|-)attribute[,attribute…]] (§1.4).
+bool is_profile(std::string_view text) {
+  const auto sign = text.find_first_of("+-");
+  if (sign != std::string_view::npos) {
+    const auto attributes = split(text.substr(sign + 1), ',');
+    const std::set<std::string> unique(attributes.begin(), attributes.end());
+    if (unique.size() != attributes.size() || !std::ranges::all_of(attributes, is_attribute)) return false;
+  }
+  auto parts = split(text.substr(0, sign), '.');
+  if (parts.size() == 2) parts.insert(parts.begin(), "");
+  if (parts.size() != 3) return false;
+  const auto slices = amount(parts[1], "g");
+  const auto compute = parts[0].empty() ? slices : amount(parts[0], "c");
+  return slices && compute && *compute <= *slices && amount(parts[2], "gb");
+}
 
 class Reader {
  public:
@@ -92,6 +125,8 @@ class Reader {
   Result<> counts(const JsonObject& parts, const std::string& path) const {
     bool some = parts.empty();
     for (const auto& [profile, count] : parts) {
+      if (!is_profile(profile))
+        return wrong(path, "invalid format for '" + str(profile) + "': must be a profile such as 1g.10gb");
       if (!count.is_int64() || count.get_int64() < 0)
         return wrong(path + "." + str(profile),
                      "invalid count for '" + str(profile) + "': " + to_text(count));

@@ -102,6 +102,21 @@ TEST(preflight, a_mig_configuration_follows_the_rules_of_its_program) {
   wrong(one + "{devices: [0], mig-enabled: false, mig-devcies: {}}", "did you mean 'mig-devices'?");
 }
 
+TEST(preflight, a_mig_profile_has_a_grammar) {
+  const auto parsed = [](const std::string& profile) {
+    return parse_mig_configs(
+               "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {'" + profile +
+                   "': 1}}]}",
+               "f")
+        .has_value();
+  };
+  for (const char* good : {"1g.5gb", "1c.3g.20gb", "1g.10gb+me", "1g.24gb-me", "1g.12gb+gfx,me.all"})
+    EXPECT_TRUE(parsed(good)) << good;
+  for (const char* bad : {"", "1g5gb", "1g.5", "g.5gb", "4c.3g.20gb", "1c.1g.1g.5gb", "1g.5gb+",
+                          "1g.5gb+me,me", "1g.5gb+me-gfx", "1g.5gb+1me", "1g.5gb+me.", " 1g.5gb", "1.g.5gb"})
+    EXPECT_FALSE(parsed(bad)) << bad;
+}
+
 TEST(preflight, a_mig_configuration_without_its_file_or_default) {
   SAYS("migManager: {config: {name: parts, data: {config.yml: ''}}}",
        "error 1 migManager.config.data: ", "must have the key config.yaml");
