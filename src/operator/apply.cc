@@ -217,6 +217,9 @@ void Applier::look_closer(const std::shared_ptr<Pass>& pass, const std::string& 
       return finished(pass);
     }
     auto found = beyond(differences(*there, object), kept.accepted);
+    const auto theirs = applied_beside(*there, found, client_.options().field_manager);
+    kept.accepted.insert(kept.accepted.end(), theirs.begin(), theirs.end());
+    found = beyond(std::move(found), theirs);
     const auto by = managers_of(*there, found, client_.options().field_manager);
     // After a restart nobody knows what the server itself made of the object: what nobody else owns is its
     // doing. What is missing has no owner.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -204,6 +205,11 @@ bool has_path(const Json& set, const Json& live, const std::vector<Step>& path) 
   return true;
 }
 
+bool decides_placement(const Difference& one) {
+  return one.path.size() > 3 && one.path[2].key == "spec" &&
+         std::ranges::find(kPlacement, one.path[3].key) != std::end(kPlacement);
+}
+
 }  // namespace
 
 bool covers(const Json& live, const Json& wanted) {
@@ -224,12 +230,12 @@ std::string Difference::text() const {
 std::vector<Difference> differences(const Json& live, const Json& wanted) {
   std::vector<Difference> out;
   Walk walk([&out](const std::vector<Step>& path, const Json* there, const Json&) {
-    out.push_back({path, there ? to_canonical_text(*there) : ""});
+    out.push_back({path, there ? to_canonical_text(*there) : "", false});
     return true;
   });
   // Of what is owned whole: what is live and not wanted.
   Walk back([&out](const std::vector<Step>& path, const Json*, const Json& there) {
-    Difference more{path, to_canonical_text(there)};
+    Difference more{path, to_canonical_text(there), false};
     const auto same = [&more](const Difference& other) { return other.text() == more.text(); };
     if (std::ranges::none_of(out, same)) out.push_back(std::move(more));
     return true;
@@ -239,7 +245,7 @@ std::vector<Difference> differences(const Json& live, const Json& wanted) {
     Walk added(
         [&](const std::vector<Step>& path, const Json* mine, const Json& there) {
           // Where both say something, it is told from the other side.
-          if (!mine && is_ours(live, path, there)) out.push_back({path, to_canonical_text(there)});
+          if (!mine && is_ours(live, path, there)) out.push_back({path, to_canonical_text(there), true});
           return true;
         },
         is_nothing);
@@ -268,10 +274,21 @@ std::vector<Difference> differences(const Json& live, const Json& wanted) {
 
 std::vector<Difference> of_placement(const std::vector<Difference>& found) {
   std::vector<Difference> out;
-  for (const Difference& one : found)
-    if (one.path.size() > 3 && one.path[2].key == "spec" &&
-        std::ranges::find(kPlacement, one.path[3].key) != std::end(kPlacement))
-      out.push_back(one);
+  std::ranges::copy_if(found, std::back_inserter(out), decides_placement);
+  return out;
+}
+
+std::vector<Difference> applied_beside(const Json& live, const std::vector<Difference>& found,
+                                       std::string_view own) {
+  const auto& entries = get_array(live, {"metadata", "managedFields"});
+  std::vector<Difference> out;
+  std::ranges::copy_if(found, std::back_inserter(out), [&](const Difference& one) {
+    return one.added && !decides_placement(one) && std::ranges::any_of(entries, [&](const Json& entry) {
+             const Json* set = find(entry, {"fieldsV1"});
+             return get_string(entry, {"operation"}) == "Apply" && get_string(entry, {"manager"}) != own &&
+                    set && has_path(*set, live, one.path);
+           });
+  });
   return out;
 }
 

@@ -21,6 +21,7 @@ struct Difference {
   };
   std::vector<Step> path;
   std::string live;          // the value there, as text; "" where it is absent
+  bool added = false;        // the operator says nothing there
   std::string text() const;  // "spec.template.spec.containers[dcgm-exporter].image"
   bool same_as(const Difference& other) const { return text() == other.text() && live == other.live; }
 };
@@ -32,6 +33,11 @@ struct Difference {
 std::vector<Difference> differences(const Json& live, const Json& wanted);
 // Those of `found` that decide on which nodes a DaemonSet's pods run.
 std::vector<Difference> of_placement(const std::vector<Difference>& found);
+
+// Those of `found` that another manager than `own` adds by server-side apply and that do not decide where
+// pods run: two who apply one object each have their own fields of it.
+std::vector<Difference> applied_beside(const Json& live, const std::vector<Difference>& found,
+                                       std::string_view own);
 
 // The field managers other than `own` that own one of `found` (metadata.managedFields), each once.
 // nullopt: the server keeps no such account of the object.

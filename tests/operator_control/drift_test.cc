@@ -36,10 +36,13 @@ struct Drift : Cluster {
   }
   // As `kubectl apply --server-side --force-conflicts` does it.
   void apply_image(const std::string& image, const std::string& manager) {
+    apply(with_image(image), manager);
+  }
+  void apply(const std::string& text, const std::string& manager) {
     kube::ClientOptions options;
     options.field_manager = manager;
     kube::Client other(*loop, transport, options);
-    Json body = *parse_json(with_image(image));
+    Json body = *parse_json(text);
     set(body, {"apiVersion"}, "apps/v1");
     set(body, {"kind"}, "DaemonSet");
     set(body, {"metadata", "name"}, kSet);
@@ -256,6 +259,33 @@ TEST(operator_drift, what_others_add_to_the_pods_is_put_back) {
   c.edit(R"({"spec":{"minReadySeconds":3600,"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}})");
   c.settle();
   EXPECT_EQ(to_canonical_text(c.spec()), to_canonical_text(before));
+}
+
+// Two who apply one object each have their own fields of it.
+TEST(operator_drift, what_another_manager_applies_beside_ours_stays) {
+  Drift c;
+  const auto grace = [&c] {
+    return get_int(c.spec(), {"template", "spec", "terminationGracePeriodSeconds"});
+  };
+  const auto version = [&c] {
+    return str(get_string(c.get(kube::kDaemonSets, kNs, kSet), {"metadata", "resourceVersion"}));
+  };
+  for (const int seconds : {31, 32}) {
+    c.apply(
+        R"({"spec":{"template":{"spec":{"terminationGracePeriodSeconds":)" + std::to_string(seconds) + "}}}}",
+        "team-a");
+    const std::string applied = version();
+    c.settle();
+    c.loop->run_for(2 * kPutBackGap);
+    EXPECT_EQ(grace(), seconds);
+    EXPECT_EQ(version(), applied);
+  }
+  EXPECT_TRUE(c.told().empty());
+  // But not what takes an operand from its nodes, nor what we say ourselves.
+  c.apply(R"({"spec":{"template":{"spec":{"nodeSelector":{"disk":"ssd"}}}}})", "team-a");
+  c.settle();
+  EXPECT_FALSE(has(c.spec(), {"template", "spec", "nodeSelector", "disk"}));
+  EXPECT_EQ(c.told().size(), 1u);
 }
 
 TEST(operator_drift, a_runtime_class_that_chooses_nodes_is_put_back) {
