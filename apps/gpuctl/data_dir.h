@@ -3,9 +3,12 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "base/result.h"
+#include "base/time.h"
+#include "cluster/fleet/fleet.h"
 
 namespace gpuop {
 
@@ -17,8 +20,15 @@ Result<std::filesystem::path> sim_dir();
 // not.
 Result<std::filesystem::path> install_dir();
 
-// Whether a control plane can use `folder` as its --data-dir: nobody else does, and it is not damaged. While
-// the lock is held, no other demo starts with it.
-Result<FileLock> check_data_dir(const std::string& folder);
+// A control plane's --data-dir, before that is started.
+struct KeptData {
+  FileLock lock;                   // while it is held, no other demo starts with the folder
+  std::vector<std::string> notes;  // what a person should know
+};
+// Checks that a control plane can use `folder`: nobody else does, and it is not damaged. What it keeps is
+// made to follow `fleet` and `policy` (cluster/fleet/kept.h; empty: whichever is there) while no kubelet can
+// speak.
+Result<KeptData> take_data_dir(const std::string& folder, const cluster::Fleet& fleet,
+                               const std::string& policy, Time now);
 
 }  // namespace gpuop

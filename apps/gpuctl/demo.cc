@@ -210,9 +210,10 @@ class Hopeless {
  public:
   explicit Hopeless(Loop& loop) : loop_(loop) {}
 
-  // `ours`: the nodes that count; another cluster may have more.
-  void update(const fleet::ClusterChain& chain, const std::set<std::string>& ours) {
-    why_.clear();
+  // `ours`: the nodes that count; another cluster may have more. `ignored`: why the policy is, if it is.
+  void update(const fleet::ClusterChain& chain, const std::set<std::string>& ours,
+              const std::string& ignored) {
+    why_ = ignored;
     for (const auto& node : chain.nodes) {
       if (!ours.contains(node.name)) continue;
       for (const auto& stage : node.stages) {
@@ -292,12 +293,15 @@ Result<> apply(Loop& loop, kube::Client& client, const SimInput& input, const Ar
                Progress& progress) {
   TRY(fleet::apply_all(loop, client, input.objects));
   // What a data folder has kept is its owner's: the demo's own policy is for a cluster without one.
+  // What is applied is noted, for the next demo that is given another.
   bool applied = true;
   if (arguments.policy.empty() && !arguments.data_dir.empty()) {
     applied = TRY(fleet::apply_default_policy(loop, client, input.policy));
   } else {
     TRY(fleet::apply_all(loop, client, input.policy));
   }
+  if (applied && !arguments.data_dir.empty())
+    TRY(cluster::keep_policy(loop, client, input.policy_name, arguments.data_dir));
   progress.line(applied
                     ? "operator, node feature discovery and ClusterPolicy '" + input.policy_name + "' applied"
                     : "operator and node feature discovery applied; the ClusterPolicy of '" +
@@ -335,6 +339,26 @@ Result<> tell_idle_faults(Loop& loop, kube::Client& client, const std::string& f
   return {};
 }
 
+// What ends soon after each start does not come up by being started once more.
+bool ends_again_and_again(const cluster::FleetStatus& status) {
+  constexpr int kOften = 3;
+  return std::ranges::any_of(status.services, [](const cluster::FleetService& service) {
+    return service.role == "control-plane" && service.restarts >= kOften;
+  });
+}
+
+// The last line of the control plane's log, else of the supervisor's: the folder with them goes with the
+// demo.
+std::string last_words(const fs::path& state) {
+  for (const char* name : {"control-plane.log", "supervisor.log"}) {
+    const std::string text = read_file(state / "log" / name).value_or("");
+    const std::string_view lines = trim(text);
+    if (lines.empty()) continue;
+    return "; log/" + std::string(name) + " ends with: " + std::string(lines.substr(lines.rfind('\n') + 1));
+  }
+  return "; its logs are empty";
+}
+
 // What the command line and its files say.
 struct Input {
   Duration limit{};
@@ -370,8 +394,10 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   for (const auto& change : input.changed)
     std::fprintf(stderr, "gpuctl demo: --our-images: %s\n", change.c_str());
   // Held to the end, so that of two demos that start at once the second is refused before it starts anything.
-  std::optional<FileLock> data_lock;
-  if (!arguments.data_dir.empty()) data_lock = TRY(check_data_dir(arguments.data_dir));
+  const std::string asked = arguments.policy.empty() && !arguments.data_dir.empty() ? "" : input.policy_name;
+  std::optional<KeptData> kept_data;
+  if (!arguments.data_dir.empty())
+    kept_data = TRY(take_data_dir(arguments.data_dir, input.fleet, asked, loop.now()));
   std::optional<TempDir> scratch;
   fs::path state = arguments.state_dir;
   if (state.empty()) {
@@ -384,6 +410,8 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   }
   Progress progress(loop);
   const Time began = loop.now();
+  if (kept_data)
+    for (const auto& note : kept_data->notes) progress.line(note);
 
   const fs::path programs = self_path().parent_path();
   cluster::InstallTreeOptions tree;
@@ -409,25 +437,25 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
   auto fleet_process = TRY(cluster::FleetProcess::start(
       loop, options, [&](const cluster::FleetStatus& now) { status = now; }, [&] { ended = true; }));
   const auto up = [&] {
-    return interrupted || ended || status.phase != cluster::FleetStatus::Phase::kStarting;
+    return interrupted || ended || status.phase != cluster::FleetStatus::Phase::kStarting ||
+           ends_again_and_again(status);
   };
   const bool started = loop.run_until(up, limit);
   for (const auto& note : status.notes) progress.line(note);
   if (interrupted) return kInterrupted;
-  if (!started || ended || status.phase == cluster::FleetStatus::Phase::kFailed) {
-    return fail(
-        Code::kUnavailable,
-        "start the fleet: " + (status.error.empty() ? std::string("it did not come up") : status.error));
+  if (!started || ended || status.phase != cluster::FleetStatus::Phase::kUp) {
+    return fail(Code::kUnavailable,
+                "start the fleet: " +
+                    (status.error.empty() ? "it did not come up" + last_words(state) : status.error));
   }
   progress.line("control plane and " + std::to_string(input.fleet.nodes.size()) + " nodes started");
 
   auto client =
       TRY(kube::make_client(loop, TRY(kube::load_kubeconfig({fleet_process->kubeconfig().string()}))));
-  if (!arguments.data_dir.empty()) {
-    for (const auto& note : TRY(cluster::follow_fleet(loop, *client, input.fleet, arguments.data_dir)))
-      progress.line(note);
-  }
   TRY(apply(loop, *client, input, arguments, progress));
+  const auto in_its_place = [&](const fleet::ClusterChain& chain) {
+    return cluster::not_in_force(asked, chain.policy);
+  };
 
   ClusterWatch cluster(*client, kNamespace);
   std::set<std::string> with_gpus;
@@ -441,14 +469,14 @@ Result<int> run(const Arguments& arguments, Loop& loop, const bool& interrupted)
     if (!cluster.nodes.synced() || !cluster.pods.synced() || is_past()) return;
     const auto chain = cluster.chain();
     progress.update(chain, cluster.nodes);
-    hopeless.update(chain, with_gpus);
+    hopeless.update(chain, with_gpus, in_its_place(chain));
   });
   const auto all_ready = [&] {
     if (is_past()) return false;
     const auto chain = cluster.chain();
     std::size_t ready = 0;
     for (const auto& node : chain.nodes) ready += with_gpus.contains(node.name) && node.gpu && node.ready;
-    return ready == with_gpus.size() && chain.policy_state == "ready";
+    return ready == with_gpus.size() && chain.policy_state == "ready" && in_its_place(chain).empty();
   };
   loop.run_until([&] { return interrupted || ended || hopeless.certain() || all_ready(); }, limit);
   if (interrupted) return kInterrupted;

@@ -15,6 +15,7 @@
 #include "cluster/apiserver/pki.h"
 #include "cluster/controllers/controllers.h"
 #include "cluster/faults/injector.h"
+#include "cluster/fleet/kept.h"
 #include "commands.h"
 #include "data_dir.h"
 #include "kube/client.h"
@@ -142,18 +143,24 @@ Result<> serve(const Arguments& arguments) {
 
 }  // namespace
 
-Result<FileLock> check_data_dir(const std::string& folder) {
+Result<KeptData> take_data_dir(const std::string& folder, const Fleet& fleet, const std::string& policy,
+                               Time now) {
   const std::string doing = "open data folder '" + folder + "'";
   TRY_IN(make_dirs(folder, 0700), doing);
   Result<FileLock> lock = FileLock::acquire(fs::path(folder) / "demo-lock");
   if (!lock && lock.error().code() == Code::kBusy)
     return fail(Code::kBusy, doing + ": another demo has started with it; end it, or name another folder");
   if (!lock) return fail(std::move(lock).error().in(doing));
-  auto loop = Loop::make_virtual(Time{});
+  auto loop = Loop::make_virtual(now);
   ApiServerOptions options;
   options.files = TRY(open_data_folder(folder));
-  TRY(ApiServer::open(*loop, std::move(options)));
-  return lock;
+  const auto server = TRY(ApiServer::open(*loop, std::move(options)));
+  kube::Client client(*loop, kube::make_memory_transport(*loop, server->handler()), {.user_agent = "gpuctl"});
+  KeptData out{std::move(*lock), TRY_IN(follow_fleet(*loop, client, fleet, folder), doing)};
+  if (policy.empty()) return out;
+  for (std::string& note : TRY_IN(follow_policy(*loop, client, policy, folder), doing))
+    out.notes.push_back(std::move(note));
+  return out;
 }
 
 int sim_control_plane_main(int argc, char** argv) {

@@ -1,6 +1,8 @@
 // gpuctl sim run: a hollow fleet from bare nodes to where it should be, under faults, on a virtual clock; for
 // users' own CI.
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 
 #include "base/files.h"
@@ -17,6 +19,18 @@ namespace gpuop {
 namespace {
 
 constexpr int kReached = 0, kNotReached = 1, kBadInput = 2;
+
+// As the library converts numbers it takes octal for decimal and the largest for what is larger.
+std::string seed_fault(std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && at == end) {
+    text = std::to_string(value);
+    return {};
+  }
+  return "must be a whole number from 0 to " + std::to_string(UINT64_MAX) + "; got '" + text + "'";
+}
 
 struct Arguments {
   std::string fleet, policy, faults, data_dir, until = "ready", timeout = "30m", events, objects;
@@ -178,7 +192,7 @@ int sim_run_main(int argc, char** argv) {
   app.add_option(
          "--seed", arguments.seed,
          "of names, uids and the chances of faults; mixed with the seeds in the files, and replaces none")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(CLI::Validator(seed_fault, "", "seed"))
       ->capture_default_str();
   app.add_option(
          "--until", arguments.until,

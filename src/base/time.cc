@@ -97,9 +97,9 @@ Result<Time> parse_time(std::string_view text) {
 }
 
 Result<Duration> parse_go_duration(std::string_view text) {
-  const auto bad = [whole = text] {
-    return fail(Code::kInvalid,
-                "'" + std::string(whole) + "': not a duration (expected a form like 1h30m, 15s, 250ms)");
+  const std::string whole(text);
+  const auto bad = [&whole] {
+    return fail(Code::kInvalid, "'" + whole + "': not a duration (expected a form like 1h30m, 15s, 250ms)");
   };
   bool negative = false;
   if (take(text, "-")) {
@@ -147,7 +147,9 @@ Result<Duration> parse_go_duration(std::string_view text) {
     text.remove_prefix(width);
     total += value / scale * unit;
   }
-  if (total > 9.2e18L) return bad();
+  if (total > 9.2e18L) {
+    return fail(Code::kUnsupported, "'" + whole + "': is longer than 292 years, the longest duration");
+  }
   const auto nanos = static_cast<std::int64_t>(std::llround(total));
   return Duration(negative ? -nanos : nanos);
 }

@@ -306,7 +306,8 @@ void emit(std::string& out, const Json& value, int indent, bool in_list) {
 }
 
 // yaml-cpp 0.7 never ends on text that has a lone ',' or ']' where a document begins: it makes one empty
-// document after another of it. A first reading, that keeps nothing, finds the place where it stands still.
+// document after another of it. A first reading, that keeps nothing, finds the place where it stands still,
+// and refuses what is too much before anything is made of it.
 class StandstillCheck final : public YAML::EventHandler {
  public:
   static void run(const std::string& text) {
@@ -322,17 +323,30 @@ class StandstillCheck final : public YAML::EventHandler {
     last_ = mark.pos;
   }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override {
+    count(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    count(mark);
+  }
   void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    count(mark);
   }
   void OnMapEnd() override {}
 
  private:
+  // Keys count here too, so a document may have twice as many as are made of it; of all documents together.
+  void count(const YAML::Mark& mark) {
+    if (++nodes_ > 2 * kMaxNodes)
+      throw YAML::ParserException(mark, "more than " + std::to_string(2 * kMaxNodes) + " keys and values");
+  }
+
+  std::size_t nodes_ = 0;
   int last_ = -1;
 };
 

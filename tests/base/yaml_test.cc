@@ -63,6 +63,18 @@ TEST(base, yaml_alias_bombs_are_refused) {
   EXPECT_FALSE(parse_yaml(text, "bomb.yaml"));
 }
 
+// Counted while it is read: nothing is made of it before. A key that the library would refuse later on tells.
+TEST(base, yaml_of_too_many_nodes_is_refused_where_they_are_too_many) {
+  std::string text = "nodes:\n";
+  for (int i = 0; i < 250'000; ++i) text += "- {a: b}\n";
+  for (const char* end : {"", "a: 'open\n"}) {
+    const auto refused = parse_yaml(text + end, "f.yaml");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().text(),
+              "read 'f.yaml': line 133334, column 4: more than 400000 keys and values");
+  }
+}
+
 TEST(base, yaml_stray_punctuation_is_an_error) {
   for (const char* text : {",a: 1\n", "]", "[1]]", "a: 1\n---\n, b", "}"})
     EXPECT_FALSE(parse_yaml(text, "f")) << text;

@@ -2,6 +2,8 @@
 // fleet file as it is now.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "cluster/fleet/kept.h"
 #include "runs.h"
 
@@ -152,8 +154,11 @@ nodes:
   - {name: cpu, taints: [{key: t, value: new, effect: NoSchedule}]}
 )"));
   ASSERT_TRUE(fleet);
-  ASSERT_EQ(fleet->notes().size(), 1u);
-  EXPECT_NE(fleet->notes()[0].find("node 'l4' is kept in '"), std::string::npos) << fleet->notes()[0];
+  ASSERT_EQ(fleet->notes().size(), 2u);
+  EXPECT_NE(fleet->notes()[0].find("node 'bare': its driver was 'preinstalled' and is 'none' now"),
+            std::string::npos)
+      << fleet->notes()[0];
+  EXPECT_NE(fleet->notes()[1].find("node 'l4' is kept in '"), std::string::npos) << fleet->notes()[1];
   ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->ready(); }, 10min)) << fleet->first_broken_link();
   const Json a100 = node_of(*fleet, "a100");
   EXPECT_EQ(gpus(a100, "allocatable"), "4");
@@ -170,6 +175,106 @@ nodes:
   const auto pods = kube::await(
       fleet->loop(), [&](const auto& done) { return fleet->client().list(kube::kPods, "", {}, done); });
   for (const Json& pod : get_array(*pods, {"items"})) EXPECT_NE(get_string(pod, {"spec", "nodeName"}), "l4");
+}
+
+// Nothing on a node would ever take back that its OS has a driver.
+TEST(cluster_hollow, a_node_whose_driver_changed_is_installed_anew) {
+  const auto file = [](const char* driver) {
+    return "mode: hollow\nnodes: [{name: n, gpus: {model: L4, count: 2}, driver: " + std::string(driver) +
+           "}]\n";
+  };
+  const Kept kept(file("preinstalled"));
+  std::string uid;
+  for (const char* driver : {"preinstalled", "container", "preinstalled"}) {
+    auto fleet = make(kept.options(file(driver)));
+    ASSERT_TRUE(fleet);
+    ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+    const Json node = node_of(*fleet, "n");
+    EXPECT_EQ(uid.empty(), fleet->notes().empty());
+    EXPECT_NE(std::exchange(uid, str(kube::uid_of(node))), kube::uid_of(node));
+    const bool own = std::string_view(driver) == "preinstalled";
+    EXPECT_EQ(kube::label(node, "nvidia.com/gpu.deploy.driver"), own ? "pre-installed" : "true");
+    EXPECT_EQ(gpus(node, "allocatable"), "2");
+    std::size_t drivers = 0;
+    const auto pods = kube::await(
+        fleet->loop(), [&](const auto& done) { return fleet->client().list(kube::kPods, "", {}, done); });
+    for (const Json& pod : get_array(*pods, {"items"}))
+      drivers += kube::label(pod, "app") == "nvidia-driver-daemonset" ? 1 : 0;
+    EXPECT_EQ(drivers, own ? 0u : 1u) << driver;
+  }
+}
+
+void name_policy(HollowFleetOptions& options, const std::string& name) {
+  set_policy(options, {"metadata", "name"}, Json(name));
+}
+std::vector<std::string> policies_of(HollowFleet& fleet) {
+  std::vector<std::string> out;
+  const auto found = kube::await(fleet.loop(), [&](const auto& done) {
+    return fleet.client().list(kube::kClusterPolicies, "", {}, done);
+  });
+  for (const Json& policy : get_array(*found, {"items"}))
+    out.push_back(str(kube::name_of(policy)) + " " + str(get_string(policy, {"status", "state"})));
+  return out;
+}
+
+TEST(cluster_hollow, a_policy_of_another_name_takes_the_place_of_the_last_runs) {
+  const Kept kept(kThree);
+  for (const char* name : {"other", "other", "cluster-policy"}) {
+    HollowFleetOptions options = kept.options(kThree);
+    name_policy(options, name);
+    set_policy(options, {"spec", "gfd", "enabled"}, std::string_view(name) == "cluster-policy");
+    auto fleet = make(std::move(options));
+    ASSERT_TRUE(fleet);
+    ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+    EXPECT_EQ(policies_of(*fleet), std::vector{std::string(name) + " ready"});
+    const auto sets = kube::await(fleet->loop(), [&](const auto& done) {
+      return fleet->client().list(kube::kDaemonSets, "gpu-operator", {}, done);
+    });
+    bool gfd = false;
+    for (const Json& set : get_array(*sets, {"items"})) {
+      gfd = gfd || kube::name_of(set) == "gpu-feature-discovery";
+      const Json* owner = kube::controller_of(set);
+      if (owner && get_string(*owner, {"kind"}) == "ClusterPolicy") {
+        EXPECT_EQ(get_string(*owner, {"name"}), name) << kube::name_of(set);
+      }
+    }
+    EXPECT_EQ(gfd, std::string_view(name) == "cluster-policy");
+  }
+}
+
+TEST(cluster_hollow, a_policy_that_somebody_made_stays_and_an_ignored_one_is_not_ready) {
+  const Kept kept(kThree, [](HollowFleet& fleet) {
+    const auto remade = [&](const auto& call) {
+      const auto answer = kube::await(fleet.loop(), call);
+      EXPECT_TRUE(answer);
+    };
+    Json policy = *kube::await(fleet.loop(), [&](const auto& done) {
+      return fleet.client().get(kube::kClusterPolicies, "", "cluster-policy", done);
+    });
+    remade([&](const auto& done) {
+      return fleet.client().remove(kube::kClusterPolicies, "", "cluster-policy", {}, done);
+    });
+    policy = JsonObject{{"apiVersion", "nvidia.com/v1"},
+                        {"kind", "ClusterPolicy"},
+                        {"metadata", JsonObject{{"name", "mine"}}},
+                        {"spec", *find(policy, {"spec"})}};
+    remade([&](const auto& done) {
+      return fleet.client().create(kube::kClusterPolicies, "", policy, {}, done);
+    });
+    fleet.loop().run_for(2min);
+  });
+  HollowFleetOptions options = kept.options(kThree);
+  name_policy(options, "other");
+  auto fleet = make(std::move(options));
+  ASSERT_TRUE(fleet);
+  ASSERT_EQ(fleet->notes().size(), 1u);
+  EXPECT_NE(
+      fleet->notes()[0].find("warning: ClusterPolicy 'other' is ignored by the operator: 'mine' is older"),
+      std::string::npos)
+      << fleet->notes()[0];
+  EXPECT_FALSE(fleet->loop().run_until([&] { return fleet->ready(); }, 10min));
+  EXPECT_EQ(fleet->first_broken_link(), "ClusterPolicy 'other' is ignored by the operator: 'mine' is older");
+  EXPECT_EQ(policies_of(*fleet), (std::vector<std::string>{"mine ready", "other ignored"}));
 }
 
 // What others did to a node is theirs.

@@ -334,6 +334,32 @@ TEST_F(node_runtime, a_shared_pid_namespace_that_was_killed_is_made_anew) {
   EXPECT_EQ(seen_["a"].exit_code, 0);
 }
 
+// The namespace's end lasts as long as somebody has not been reaped: here by a shim that is stopped.
+TEST_F(node_runtime, a_shared_pid_namespace_that_is_ending_is_not_waited_for) {
+  sandbox("", true);
+  const auto first = start(spec("sleep 1000", "a"));
+  ASSERT_TRUE(first);
+  const auto saved = parse_json(read_file(at("state/sandboxes/pod-1.json")).value_or(""));
+  const auto container = parse_json(read_file(at("state/containers/" + *first + ".json")).value_or(""));
+  ASSERT_TRUE(saved && container);
+  const auto shim = static_cast<pid_t>(get_int(*container, {"shimPid"}));
+  const auto init = static_cast<pid_t>(get_int(*container, {"info", "pid"}));
+  ASSERT_GT(shim, 1);
+  ASSERT_GT(init, 1);
+  bool dead = false;
+  const auto watch = on_process_exit(loop_, init, [&] { dead = true; });
+  ASSERT_TRUE(watch);
+  ::kill(shim, SIGSTOP);
+  ::kill(static_cast<pid_t>(get_int(*saved, {"pausePid"})), SIGKILL);
+  EXPECT_TRUE(loop_.run_until([&] { return dead; }, 10s));
+  const auto id = start(spec("echo new", "b"));
+  ::kill(shim, SIGCONT);
+  ASSERT_TRUE(id) << id.error().text();
+  EXPECT_TRUE(ended("b"));
+  EXPECT_EQ(seen_["b"].exit_code, 0);
+  EXPECT_TRUE(ended("a"));
+}
+
 TEST_F(node_runtime, removing_leaves_nothing) {
   sandbox();
   ASSERT_TRUE(start(spec("sleep 1000")));

@@ -1,5 +1,6 @@
 // gpuctl demo --data-dir: what the next demo with the folder finds, and who may use a folder and its port.
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -150,6 +151,45 @@ TEST_F(demo_data, the_next_one_goes_on_where_the_last_one_ended) {
   EXPECT_FALSE(contains(demo.demo.out, "labels: ")) << "what is switched off is not waited for\n"
                                                     << demo.demo.out;
   EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "get", "daemonset/nvidia-node-status-exporter"}).code, 0);
+}
+
+// The nodes of another demo's file, and its policy, in a folder that is kept.
+TEST_F(demo_data, a_changed_driver_and_another_policy_are_followed) {
+  {
+    const KeptDemo first(arguments("data"));
+    ASSERT_EQ(first.demo.code, 0) << first.demo.out << first.demo.err;
+  }
+  auto words = arguments("data");
+  const fs::path fleet = dir_.path() / "fleet.yaml", policy = dir_.path() / "policy.yaml";
+  ASSERT_TRUE(
+      write_file_atomic(fleet, "nodes:\n  - {name: gpu, gpus: {model: L4, count: 2}, driver: container}\n"));
+  ASSERT_TRUE(write_file_atomic(
+      policy, replace_all(*read_file(BUILD_ROOT "/share/gpu-operator/fleets/demo-policy.yaml"),
+                          "name: cluster-policy", "name: other")));
+  words.insert(words.end(), {"--policy", policy.string()});
+  const KeptDemo demo(words);
+  ASSERT_EQ(demo.demo.code, 0) << demo.demo.out << demo.demo.err;
+  EXPECT_TRUE(contains(demo.demo.out, "node 'gpu': its driver was 'preinstalled' and is 'container' now"))
+      << demo.demo.out;
+  EXPECT_TRUE(contains(demo.demo.out, "is deleted: 'other' of --policy takes its place")) << demo.demo.out;
+  EXPECT_EQ(demo.kubectl({"get", "clusterpolicy", "-o", "jsonpath={.items[*].metadata.name}"}).out, "other");
+  EXPECT_EQ(demo.kubectl({"-n", "gpu-operator", "get", "pods", "-l", "app=nvidia-driver-daemonset", "-o",
+                          "jsonpath={.items[*].status.phase}"})
+                .out,
+            "Running");
+}
+
+// A disk that is full: the reason is told, though the folder with the logs goes.
+TEST_F(demo_data, a_full_disk_is_told_with_its_reason) {
+  const fs::path disk = dir_.path() / "disk";
+  ASSERT_TRUE(make_dirs(disk));
+  for (const char* size : {"size=16k", "size=300k"}) {
+    ASSERT_EQ(::mount("disk", disk.c_str(), "tmpfs", 0, size), 0);
+    const ExitState full = refused("disk/data");
+    EXPECT_EQ(::umount(disk.c_str()), 0);
+    EXPECT_EQ(full.code, 1) << size;
+    EXPECT_TRUE(contains(full.err, "No space left on device")) << size << "\n" << full.err;
+  }
 }
 
 }  // namespace

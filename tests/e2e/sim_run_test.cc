@@ -157,6 +157,45 @@ nodes:
       << gone.out;
 }
 
+TEST_F(sim_run, the_policy_that_is_given_is_the_one_that_is_judged) {
+  const std::string data = dir_.path() / "data";
+  const std::string demo = *read_file(BUILD_ROOT "/share/gpu-operator/fleets/demo-policy.yaml");
+  const ExitState first = run({fleet_, "--data-dir", data});
+  EXPECT_EQ(first.code, 0) << first.out;
+  const std::string other = file("other.yaml", replace_all(demo, "name: cluster-policy", "name: other"));
+  const ExitState second = run({fleet_, "--data-dir", data, "--policy", other});
+  EXPECT_EQ(second.code, 0) << second.out;
+  EXPECT_NE(second.out.find("ClusterPolicy 'cluster-policy', which the last run with '" + data +
+                            "' applied, is deleted: 'other' of --policy takes its place"),
+            std::string::npos)
+      << second.out;
+  EXPECT_NE(second.out.find("ClusterPolicy other: ready"), std::string::npos) << second.out;
+  EXPECT_TRUE(remove_file(data + "/policy.json"));  // as if a user had made it
+  const ExitState third =
+      run({fleet_, "--data-dir", data, "--policy", file("p.yaml", demo), "--timeout", "3m"});
+  EXPECT_EQ(third.code, 1) << third.out;
+  EXPECT_NE(third.out.find("First broken link: ClusterPolicy 'cluster-policy' is ignored by the operator: "
+                           "'other' is older"),
+            std::string::npos)
+      << third.out;
+}
+
+TEST_F(sim_run, a_seed_that_is_none_is_refused_in_a_sentence) {
+  for (const char* seed : {"-1", "99999999999999999999", "1.5", "x"}) {
+    const ExitState bad = run({fleet_, "--seed", seed});
+    EXPECT_EQ(bad.code, 2) << bad.out;
+    EXPECT_NE(bad.out.find("--seed: must be a whole number from 0 to 18446744073709551615; got '" +
+                           std::string(seed) + "'\n"),
+              std::string::npos)
+        << bad.out;
+  }
+  const ExitState largest = run({fleet_, "--seed", "18446744073709551615"});
+  EXPECT_EQ(largest.code, 0) << largest.out;
+  EXPECT_NE(largest.out.find("seed 18446744073709551615,"), std::string::npos) << largest.out;
+  const ExitState decimal = run({fleet_, "--seed", "010"});
+  EXPECT_NE(decimal.out.find("seed 10,"), std::string::npos) << decimal.out;
+}
+
 TEST_F(sim_run, bad_input_is_two) {
   const std::string faults = file("faults.yaml", "faults:\n  - {node: gpu, event: rebot}\n");
   const ExitState bad = run({fleet_, "--faults", faults});

@@ -28,10 +28,19 @@ Enum value_of(const std::array<std::string_view, N>& list, std::string_view word
   return static_cast<Enum>(std::ranges::find(list, word) - list.begin());
 }
 
+// Of a span that is written as one.
+Result<> no_longer_than_a_year(const YamlPlace& place, std::string_view key) {
+  if (!place.has(key) || !place.at(key).is_string()) return {};
+  const std::string_view text = as_text(place.at(key));
+  const auto given = parse_go_duration(text);
+  const bool longer =
+      given ? *given > kLongest || *given < -kLongest : given.error().code() == Code::kUnsupported;
+  if (!longer) return {};
+  return place.wrong(key, "must not be longer than a year (8760h); got '" + std::string(text) + "'");
+}
 Result<Duration> span(const YamlPlace& place, std::string_view key, Duration fallback) {
-  const Duration out = TRY(place.span(key, fallback));
-  if (out > kLongest) return place.wrong(key, "is longer than a year");
-  return out;
+  TRY(no_longer_than_a_year(place, key));
+  return place.span(key, fallback);
 }
 // One that would do nothing at zero.
 Result<Duration> some_span(const YamlPlace& place, std::string_view key, Duration fallback) {
@@ -208,9 +217,10 @@ Result<> read_event(const YamlPlace& place, Fault& out) {
 
 Result<> read_clock(const YamlPlace& place, Fault& out) {
   TRY(no_others(place, {"clock"}, "clock"));
+  TRY(no_longer_than_a_year(place, "clock"));
   const std::string text = TRY(place.text("clock", ""));
   const auto by = parse_go_duration(text);
-  if (!by || *by == Duration::zero() || *by > kLongest || *by < -kLongest) {
+  if (!by || *by == Duration::zero()) {
     return place.wrong("clock", "must be a span such as 1h or -30s; got '" + text + "'");
   }
   out.clock = *by;

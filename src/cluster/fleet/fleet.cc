@@ -199,6 +199,8 @@ Result<std::string> read_kubernetes(const Place& root, const std::string& fallba
   return version;
 }
 
+}  // namespace
+
 std::string_view driver_word(DriverSource driver) {
   switch (driver) {
     case DriverSource::kPreinstalled:
@@ -210,8 +212,6 @@ std::string_view driver_word(DriverSource driver) {
   }
   return "none";
 }
-
-}  // namespace
 
 bool Fleet::hollow() const {
   return std::ranges::all_of(nodes, &FleetNode::hollow);

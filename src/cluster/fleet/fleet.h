@@ -31,6 +31,7 @@
 namespace gpuop::cluster {
 
 enum class DriverSource { kPreinstalled, kContainer, kNone };
+std::string_view driver_word(DriverSource driver);  // as a fleet file writes it
 
 struct FleetTaint {
   std::string key, value, effect;

@@ -11,6 +11,8 @@
 namespace gpuop::cluster {
 namespace {
 
+constexpr const char* kPolicyFile = "policy.json";
+
 // Statuses tell whole seconds.
 bool before(std::string_view moment, Time began) {
   const auto at = parse_time(moment);
@@ -80,7 +82,86 @@ Fleet last_fleet(const fs::path& file) {
   return fleet ? std::move(*fleet) : Fleet();
 }
 
+// Who the policy is that the last run with the folder applied.
+std::string last_policy(const fs::path& data_dir) {
+  const auto text = read_file(data_dir / kPolicyFile);
+  const auto json = text ? parse_json(*text) : Result<Json>(Json());
+  return json ? str(get_string(*json, {"uid"})) : std::string();
+}
+
+bool is_owned_by(const Json& object, const std::set<std::string>& owners) {
+  const Json* owner = kube::controller_of(object);
+  return owner != nullptr && owners.contains(str(get_string(*owner, {"uid"})));
+}
+
+// A policy with its operands. The garbage collector would take those too, but side by side with the start of
+// the next policy's, and the end of an old validator would take back what a new one has just found good.
+Result<> remove_policy(Loop& loop, kube::Client& client, const Json& policy) {
+  std::set<std::string> owners{str(kube::uid_of(policy))};
+  TRY(remove(loop, client, kube::kClusterPolicies, policy));
+  for (const kube::Resource* type : {&kube::kDaemonSets, &kube::kPods}) {
+    const Json found = TRY(list(loop, client, *type));
+    for (const Json& object : get_array(found, {"items"})) {
+      if (!is_owned_by(object, owners)) continue;
+      TRY(remove(loop, client, *type, object));
+      owners.insert(str(kube::uid_of(object)));
+    }
+  }
+  return {};
+}
+
+// Which of two the operator takes (operator.md §1.3).
+bool is_older(const Json& one, const Json& other) {
+  const auto rank = [](const Json& policy) {
+    return std::pair(get_string(policy, {"metadata", "creationTimestamp"}), kube::name_of(policy));
+  };
+  return rank(one) < rank(other);
+}
+
 }  // namespace
+
+Result<std::vector<std::string>> follow_policy(Loop& loop, kube::Client& client, const std::string& asked,
+                                               const fs::path& data_dir) {
+  std::vector<std::string> notes;
+  const auto found =
+      kube::await(loop, [&](const auto& done) { return client.list(kube::kClusterPolicies, "", {}, done); });
+  if (!found && found.error().not_found()) return notes;  // a new cluster: there is no such kind yet
+  if (!found) return fail(found.error().error("list ClusterPolicies"));
+  const JsonArray& policies = get_array(*found, {"items"});
+  const std::string ours = last_policy(data_dir);
+  const auto same = std::ranges::find(policies, asked, [](const Json& one) { return kube::name_of(one); });
+  for (const Json& policy : policies) {
+    const std::string name = str(kube::name_of(policy));
+    if (name == asked) continue;
+    if (kube::uid_of(policy) == ours) {
+      TRY(remove_policy(loop, client, policy));
+      notes.push_back("ClusterPolicy '" + name + "', which the last run with '" + data_dir.string() +
+                      "' applied, is deleted: '" + asked + "' of --policy takes its place");
+    } else if (same == policies.end() || is_older(policy, *same)) {
+      notes.push_back("warning: " + not_in_force(asked, name) + ", and no run with '" + data_dir.string() +
+                      "' applied that; delete it (kubectl delete clusterpolicy " + name +
+                      "), or give --policy a file with that name");
+    }
+  }
+  return notes;
+}
+
+Result<> keep_policy(Loop& loop, kube::Client& client, const std::string& applied, const fs::path& data_dir) {
+  const auto policy = kube::await(
+      loop, [&](const auto& done) { return client.get(kube::kClusterPolicies, "", applied, done); });
+  if (!policy) return fail(policy.error().error("read ClusterPolicy '" + applied + "'"));
+  const std::string uid = str(kube::uid_of(*policy));
+  if (uid == last_policy(data_dir)) return {};
+  const Json who = JsonObject{{"name", applied}, {"uid", uid}};
+  TRY(write_file_atomic(data_dir / kPolicyFile, to_text(who) + "\n", 0600));
+  return {};
+}
+
+std::string not_in_force(std::string_view asked, std::string_view in_force) {
+  if (asked.empty() || in_force.empty() || asked == in_force) return {};
+  return "ClusterPolicy '" + std::string(asked) + "' is ignored by the operator: '" + std::string(in_force) +
+         "' is older";
+}
 
 Result<std::vector<std::string>> follow_fleet(Loop& loop, kube::Client& client, const Fleet& fleet,
                                               const fs::path& data_dir) {
@@ -100,6 +181,14 @@ Result<std::vector<std::string>> follow_fleet(Loop& loop, kube::Client& client, 
       continue;
     }
     const auto was = std::ranges::find(last.nodes, name, &FleetNode::name);
+    if (was != last.nodes.end() && was->driver != is->driver) {
+      TRY(remove(loop, client, kube::kNodes, node));
+      gone.insert(name);
+      notes.push_back("node '" + name + "': its driver was '" + std::string(driver_word(was->driver)) +
+                      "' and is '" + std::string(driver_word(is->driver)) +
+                      "' now: it is installed anew, without its labels and the pods on it");
+      continue;
+    }
     const Json patch = was == last.nodes.end() ? Json(JsonObject()) : change_of(node, *was, *is);
     if (patch.get_object().empty()) continue;
     const auto changed = kube::await(loop, [&](const auto& done) {

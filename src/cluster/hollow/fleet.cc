@@ -54,6 +54,12 @@ const std::vector<kube::Resource>& compared() {
   return kTypes;
 }
 
+std::string policy_name(const std::vector<Json>& objects) {
+  const auto found = std::ranges::find_if(
+      objects, [](const Json& object) { return get_string(object, {"kind"}) == "ClusterPolicy"; });
+  return found == objects.end() ? std::string() : str(kube::name_of(*found));
+}
+
 ApiServerOptions server_options(const HollowFleetOptions& options) {
   ApiServerOptions out;
   out.git_version = options.fleet.kubernetes;
@@ -156,6 +162,22 @@ struct HollowFleet::Impl {
     return check_faults(options.faults, names);
   }
 
+  Result<> apply() {
+    const bool kept = !options.data_dir.empty();
+    asked = policy_name(options.objects);
+    if (kept && !asked.empty()) {
+      for (std::string& note : TRY(follow_policy(*loop, admin, asked, options.data_dir)))
+        notes.push_back(std::move(note));
+    }
+    TRY(fleet::apply_all(*loop, admin, options.objects));
+    std::string applied = asked;
+    if (!options.default_policy.empty() &&
+        TRY(fleet::apply_default_policy(*loop, admin, options.default_policy))) {
+      applied = policy_name(options.default_policy);
+    }
+    return kept && !applied.empty() ? keep_policy(*loop, admin, applied, options.data_dir) : Result<>();
+  }
+
   Result<> open() {
     if (!options.data_dir.empty()) TRY(go_on());
     TRY(check_names());
@@ -163,9 +185,7 @@ struct HollowFleet::Impl {
       notes = TRY(follow_fleet(*loop, admin, options.fleet, options.data_dir));
       began = loop->now();
     }
-    TRY(fleet::apply_all(*loop, admin, options.objects));
-    if (!options.default_policy.empty())
-      TRY(fleet::apply_default_policy(*loop, admin, options.default_policy));
+    TRY(apply());
     controllers = start_controllers(*loop, manager);
     for (kube::Informer* informer : {&policies, &node_objects, &pods, &daemonsets}) {
       informer->on_change([this](const auto&, const auto&) {
@@ -354,8 +374,8 @@ struct HollowFleet::Impl {
     std::size_t count = 0;
     for (const auto& node : now.nodes)
       count += gpu_nodes.contains(node.name) && node.gpu && node.ready ? 1 : 0;
-    is_ready = count == gpu_nodes.size() && now.policy_state == "ready" && operator_runs() &&
-               what_is_past(now).empty();
+    is_ready = count == gpu_nodes.size() && now.policy_state == "ready" &&
+               not_in_force(asked, now.policy).empty() && operator_runs() && what_is_past(now).empty();
     return is_ready;
   }
   bool operator_runs() const {
@@ -459,6 +479,7 @@ struct HollowFleet::Impl {
   std::vector<FaultRecord> met;    // by faults of nodes
   std::optional<Time> began;       // of a run on a kept cluster, until nothing is told of the run before
   std::vector<std::string> notes;  // on what was kept
+  std::string asked;               // the policy among the objects; empty: whichever there is
   std::uint64_t changes = 1, settled_at = 0;
   std::string still;
   bool dirty = true, is_ready = false;
@@ -524,6 +545,7 @@ const std::vector<std::string>& HollowFleet::notes() const {
 }
 std::string HollowFleet::first_broken_link() const {
   fleet::ClusterChain chain = impl_->chain();
+  if (std::string ignored = not_in_force(impl_->asked, chain.policy); !ignored.empty()) return ignored;
   for (const std::string& name : impl_->gpu_nodes) {
     if (std::ranges::find(chain.nodes, name, &fleet::NodeChain::name) == chain.nodes.end())
       return "node " + name + ": it has not registered";

@@ -205,11 +205,29 @@ Result<> NodeRuntime::Impl::start_pause(Sandbox& sandbox) {
   return {};
 }
 
+namespace {
+
+// On its end, which for the first process of a PID namespace lasts until all others of it are gone: nothing
+// can be started in that namespace any more.
+bool is_exiting(int pid) {
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/stat", 4096);
+  const std::size_t close = text ? text->rfind(')') : std::string::npos;
+  if (close == std::string::npos) return true;
+  const std::vector<std::string> fields = split_fields(std::string_view(*text).substr(close + 1));
+  constexpr std::size_t kFlags = 6;
+  constexpr std::int64_t kExiting = 0x4;  // PF_EXITING of linux/sched.h; proc(5) shows the word
+  return fields.size() <= kFlags || (parse_int(fields[kFlags]).value_or(kExiting) & kExiting) != 0;
+}
+
+}  // namespace
+
 // The first process of a pod's shared namespace may have been killed, and everything in it with it: the pod's
 // containers then start in a new one.
 Result<> NodeRuntime::Impl::hold_pid_namespace(Sandbox& sandbox) {
   if (!sandbox.spec.share_pid || sandbox.spec.host_pid) return {};
-  if (sandbox.pause_pid > 0 && process_start_ticks(sandbox.pause_pid) == sandbox.pause_start) return {};
+  const bool there = sandbox.pause_pid > 0 && process_start_ticks(sandbox.pause_pid) == sandbox.pause_start &&
+                     !is_exiting(sandbox.pause_pid);
+  if (there) return {};
   TRY(start_pause(sandbox));
   save(sandbox);
   return {};
