@@ -192,5 +192,16 @@ TEST_F(demo_data, a_full_disk_is_told_with_its_reason) {
   }
 }
 
+// A control plane that ends at each start: no use to wait, and its log's last line says why.
+TEST_F(demo_data, a_control_plane_that_does_not_come_up_is_told_with_its_last_words) {
+  const fs::path in_the_way = dir_.path() / "data/kubeconfig";
+  ASSERT_TRUE(make_dirs(in_the_way / "x"));
+  EXPECT_EQ(
+      refused("data").err,
+      "gpuctl demo: start the fleet: it did not come up; log/control-plane.log ends with: gpuctl: control "
+      "plane: write '" +
+          in_the_way.string() + "': Is a directory\n");
+}
+
 }  // namespace
 }  // namespace gpuop
