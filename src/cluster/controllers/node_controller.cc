@@ -159,8 +159,7 @@ class NodeController final : public Controller {
     context_.client
         .patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {},
                [finished = std::move(finished)](kube::ApiResult<> result) {
-                 // Of a conflict the watch brings the newer state, and us back.
-                 finished(result || result.error().not_found() || result.error().conflict());
+                 finished(result || result.error().not_found());
                })
         .detach();
   }

@@ -18,6 +18,10 @@ std::string unsettled_container(const Json& pod, const Json& status, bool init) 
     const std::string reason = str(get_string(*waiting, {"reason"}));
     return final_wait(reason) ? std::string() : who + " waits: " + reason;
   }
+  // Its startup probe has yet to pass, or to end it.
+  const Json* started = find(status, {"started"});
+  if (!init && has(status, {"state", "running"}) && started && *started == Json(false))
+    return who + " is starting";
   const Json* ended = find(status, {"state", "terminated"});
   if (ended == nullptr) return {};
   const auto policy = get_string(pod, {"spec", "restartPolicy"}, "Always");

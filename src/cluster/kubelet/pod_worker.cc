@@ -465,10 +465,12 @@ PodFacts PodWorker::facts() const {
 void PodWorker::publish() {
   if (api_gone_ || patching_ || patch_timer_) return;
   // A pod that had ended before this kubelet knew of it keeps the status that it has.
-  if (finished_ && failed_reason_.empty() && is_terminal(get_string(observed_, {"phase"}))) return;
+  const bool look_again = std::exchange(look_again_, false);
+  if (!look_again && finished_ && failed_reason_.empty() && is_terminal(get_string(observed_, {"phase"})))
+    return;
   Json desired = build_status(facts());
   // What the server acknowledged is not sent again, however it chose to store it.
-  if (desired == acknowledged_) return;
+  if (!look_again && desired == acknowledged_) return;
   Json patch = status_patch(observed_, desired);
   if (patch.get_object().empty()) return;
   patching_ = true;
@@ -486,6 +488,7 @@ void PodWorker::patch_done(const Json& sent, kube::ApiResult<> answer) {
   if (answer) {
     patch_backoff_.reset();
     acknowledged_ = sent;
+    look_again_ = std::exchange(uncertain_, false);
     if (version_of(*answer) >= observed_version_) {
       observed_version_ = version_of(*answer);
       const Json* status = gpuop::find(*answer, {"status"});
@@ -499,6 +502,7 @@ void PodWorker::patch_done(const Json& sent, kube::ApiResult<> answer) {
     });
   } else {
     log::warn("cannot write a pod's status", {{"pod", ns_ + "/" + name_}, {"error", answer.error().message}});
+    uncertain_ = true;
     patch_timer_ = context_.loop.after(patch_backoff_.next(), [this] {
       patch_timer_.reset();
       schedule_sync();

@@ -175,6 +175,8 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   Handle end_timer_;
   bool sync_asked_ = false;
   bool patching_ = false;
+  bool uncertain_ = false;   // a write failed, and may have come through all the same
+  bool look_again_ = false;  // what is there is to be compared anew
   Handle patch_, delete_, patch_timer_;
   Backoff patch_backoff_{std::chrono::milliseconds(250), std::chrono::seconds(10)};
 };
