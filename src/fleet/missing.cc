@@ -43,16 +43,6 @@ bool tolerated_by_itself(const Json& taint, const Json& pod_spec) {
          (key == "node.kubernetes.io/network-unavailable" && get_bool(pod_spec, {"hostNetwork"}));
 }
 
-const Json* keeping_off(const Json& node, const Json& pod_spec) {
-  for (const Json& taint : get_array(node, {"spec", "taints"})) {
-    const auto effect = get_string(taint, {"effect"});
-    if ((effect == "NoSchedule" || effect == "NoExecute") && !tolerated_by_itself(taint, pod_spec) &&
-        !kube::tolerates(taint, get_array(pod_spec, {"tolerations"})))
-      return &taint;
-  }
-  return nullptr;
-}
-
 // "kubectl -n gpu-operator VERB daemonset NAME"
 std::string kubectl(std::string_view ns, std::string_view verb, std::string_view name) {
   return "kubectl " + (ns.empty() ? "" : "-n " + std::string(ns) + " ") + std::string(verb) + " daemonset " +
@@ -124,6 +114,16 @@ Missing by_selector(const Json& node, const Json& set, bool kept_off) {
 
 }  // namespace
 
+const Json* taint_keeping_off(const Json& node, const Json& pod_spec) {
+  for (const Json& taint : get_array(node, {"spec", "taints"})) {
+    const auto effect = get_string(taint, {"effect"});
+    if ((effect == "NoSchedule" || effect == "NoExecute") && !tolerated_by_itself(taint, pod_spec) &&
+        !kube::tolerates(taint, get_array(pod_spec, {"tolerations"})))
+      return &taint;
+  }
+  return nullptr;
+}
+
 Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app, std::string_view ns) {
   const std::string name(app);
   Missing out{"pod of " + name + " is not there yet",
@@ -136,7 +136,7 @@ Missing why_missing(const Json& node, const Objects& daemonsets, std::string_vie
     if (!fits && kube::node_matches(node, pod_spec_of(*set))) fits = set.get();
   }
   if (fits) {
-    if (const Json* taint = keeping_off(node, pod_spec_of(*fits)))
+    if (const Json* taint = taint_keeping_off(node, pod_spec_of(*fits)))
       return by_taint(node, daemonsets, *fits, *taint);
     out.cure = "see why its DaemonSet makes none: " + kubectl(*fits, "describe");
     return out;
@@ -159,7 +159,7 @@ std::string undiscovered(const Json& node, const Objects& daemonsets) {
         kube::label(pod, "app.kubernetes.io/name") != "node-feature-discovery" ||
         !kube::node_matches(node, pod_spec_of(*set)))
       continue;
-    if (const Json* taint = keeping_off(node, pod_spec_of(*set)))
+    if (const Json* taint = taint_keeping_off(node, pod_spec_of(*set)))
       return "whether it has GPUs is not known: taint " + text_of(*taint) +
              " is not tolerated by feature discovery's DaemonSet " + std::string(kube::name_of(*set)) +
              "; add " + toleration_of(*taint) +

@@ -9,6 +9,11 @@
 
 namespace gpuop::fleet {
 
+// The first taint of the node that keeps a DaemonSet's pod of this template off it; null when there is none.
+// Those that the DaemonSet controller has every pod tolerate are none; of network-unavailable that holds for
+// pods in the host's network alone.
+const Json* taint_keeping_off(const Json& node, const Json& pod_spec);
+
 struct Missing {
   std::string detail;  // "taint dedicated=ml:NoSchedule of the node is not tolerated by …"
   std::string cure;

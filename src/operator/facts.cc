@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "fleet/missing.h"
 #include "kube/object.h"
 #include "operator/drift.h"
 #include "operator/pod.h"
@@ -13,16 +14,7 @@ namespace {
 
 // A node that a DaemonSet's controller puts a pod of this template on.
 bool takes_pod(const Json& node, const Json& pod_spec) {
-  Json tolerations = JsonObject{{"tolerations", get_array(pod_spec, {"tolerations"})}};
-  for (const char* effect : {"NoSchedule", "NoExecute"})
-    for (const char* key : {"not-ready", "unreachable", "unschedulable", "disk-pressure", "memory-pressure",
-                            "pid-pressure", "network-unavailable"})
-      ensure(tolerations, {"tolerations"})
-          .get_array()
-          .push_back(JsonObject{
-              {"key", std::string("node.kubernetes.io/") + key}, {"operator", "Exists"}, {"effect", effect}});
-  return kube::node_matches(node, pod_spec) &&
-         kube::untolerated_taint(node, tolerations, {"NoSchedule", "NoExecute"}) == nullptr;
+  return kube::node_matches(node, pod_spec) && fleet::taint_keeping_off(node, pod_spec) == nullptr;
 }
 
 // How many nodes with GPUs the template is for; beyond `enough` nobody counts.
