@@ -52,6 +52,10 @@ void sort_list(Json& body, const std::string& path) {
   *list = std::move(sorted);
 }
 
+void sort_lines(JsonArray& lines) {
+  std::sort(lines.begin(), lines.end(), [](const Json& a, const Json& b) { return as_text(a) < as_text(b); });
+}
+
 Json shaped(const Step& step, Json body) {
   for (const std::string& path : step.sorts) sort_list(body, path);
   for (const std::string& path : step.drops) drop_path(body, path);
@@ -478,6 +482,9 @@ Result<> Runner::program(const Step& step) {
     seen["out"] = output_lines(ended.out);
   }
   if (JsonArray err = output_lines(ended.err); !err.empty()) seen["err"] = std::move(err);
+  for (const std::string& path : step.sorts) {
+    if (Json* lines = seen.if_contains(path)) sort_lines(lines->get_array());
+  }
   record(step, std::move(seen));
   return {};
 }

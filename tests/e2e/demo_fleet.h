@@ -27,8 +27,8 @@ class DemoFleet : public ::testing::Test {
  protected:
   static constexpr const char* kImage = "ghcr.io/gpu-operator/gpu-operator:" GPUOP_VERSION;
 
-  // Starts it and waits until every GPU node is ready. `fleet` is the text of a fleet file; empty: the
-  // demo's.
+  // Starts it and waits until every GPU node is ready, and the operator. `fleet` is the text of a fleet
+  // file; empty: the demo's.
   void bring_up(std::string fleet = {}) {
     if (::geteuid() != 0) FAIL() << "a fleet needs root: run the tests as root";
     fs::path data = BUILD_ROOT "/share/gpu-operator";
@@ -55,11 +55,14 @@ class DemoFleet : public ::testing::Test {
     apply(data);
     watch();
     ASSERT_TRUE(wait([&] { return chain().ready(); }, 60s)) << render(chain()) << logs();
+    // Nodes may be ready before the kubelet has asked the operator a second time whether it is.
+    ASSERT_TRUE(wait([&] { return operator_available(); }, 30s)) << waiting() << logs();
   }
 
   // Ends it, so that another can be brought up.
   void take_down() {
     policies_.reset();
+    deployments_.reset();
     nodes_.reset();
     pods_.reset();
     client_.reset();
@@ -150,7 +153,7 @@ class DemoFleet : public ::testing::Test {
   std::function<void(Json& policy)> adjust_;  // before it is applied
   std::unique_ptr<cluster::FleetProcess> fleet_;
   std::unique_ptr<kube::Client> client_;
-  std::unique_ptr<kube::Informer> policies_, nodes_, pods_;
+  std::unique_ptr<kube::Informer> policies_, nodes_, pods_, deployments_;
 
  private:
   void apply(const fs::path& data) {
@@ -181,6 +184,11 @@ class DemoFleet : public ::testing::Test {
     policies_ = informer(kube::kClusterPolicies, "");
     nodes_ = informer(kube::kNodes, "");
     pods_ = informer(kube::kPods, "gpu-operator");
+    deployments_ = informer(kube::kDeployments, "gpu-operator");
+  }
+  bool operator_available() const {
+    const auto found = deployments_->get("gpu-operator/gpu-operator");
+    return found && get_int(*found, {"status", "availableReplicas"}) > 0;
   }
   static fleet::Objects all(const kube::Informer& informer) {
     fleet::Objects out;

@@ -53,6 +53,9 @@ TEST(demo, kubectl_finds_what_a_user_expects) {
   EXPECT_TRUE(contains(described.out, "Allocated resources"));
   const auto logs = demo.kubectl({"logs", "one-gpu"});
   EXPECT_TRUE(contains(logs.out, "Test PASSED")) << logs.out << logs.err;
+  const auto rolled =
+      demo.kubectl({"-n", "gpu-operator", "rollout", "status", "deployment/gpu-operator", "--timeout=20s"});
+  EXPECT_EQ(rolled.code, 0) << rolled.out << rolled.err;
   const auto status = run({kGpuctl, "status", "--kubeconfig", demo.kubeconfig()}, 30s);
   EXPECT_EQ(status.code, 0) << status.out << status.err;
   EXPECT_TRUE(contains(status.out, "8 × NVIDIA-H200")) << status.out;
