@@ -274,6 +274,11 @@ std::string_view as_text(const Json& value) {
   return value.is_string() ? std::string_view(value.get_string()) : std::string_view();
 }
 
+std::string plain_text(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? str(as_text(value)) : to_text(value);
+}
+
 std::string str(std::string_view view) {
   return std::string(view);
 }

@@ -63,6 +63,8 @@ bool remove(Json& root, Keys keys);
 
 // Views a JSON string; empty for any other kind.
 std::string_view as_text(const Json& value);
+// A string as it is, "" for null, any other value as compact text: as it is read in place of a text.
+std::string plain_text(const Json& value);
 // A std::string for storage.
 std::string str(std::string_view view);
 

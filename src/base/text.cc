@@ -39,6 +39,13 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
   return out;
 }
 
+std::string first_few(std::span<const std::string> parts, std::size_t most, std::string_view separator) {
+  const std::size_t shown = std::min(parts.size(), most);
+  std::string out = join(parts.first(shown), separator);
+  if (parts.size() > shown) out += " and " + std::to_string(parts.size() - shown) + " more";
+  return out;
+}
+
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n\v\f";
   const auto from = text.find_first_not_of(kSpace);

@@ -1,6 +1,7 @@
 // Small text helpers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,6 +15,9 @@ namespace gpuop {
 std::vector<std::string> split(std::string_view text, char separator);  // keeps empty fields
 std::vector<std::string> split_fields(std::string_view text);           // by white space, no empties
 std::string join(std::span<const std::string> parts, std::string_view separator);
+// "a, b, c and 2 more": the first of them, at most `most`.
+std::string first_few(std::span<const std::string> parts, std::size_t most = 3,
+                      std::string_view separator = ", ");
 std::string_view trim(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string replace_all(std::string text, std::string_view from, std::string_view to);

@@ -134,21 +134,6 @@ class HttpTransport final : public Transport, public std::enable_shared_from_thi
     curl_multi_cleanup(multi_);
   }
 
-  Handle send(HttpRequest request, std::function<void(Result<HttpResponse>)> done) override {
-    auto response = std::make_shared<HttpResponse>();
-    StreamEvents events;
-    events.begin = [response](int status, const Headers& headers) {
-      response->status = status;
-      response->headers = headers;
-    };
-    events.data = [response](std::string_view bytes) { response->body += bytes; };
-    events.end = [response, done = std::move(done)](Result<> how) {
-      if (!how) return done(fail(std::move(how).error()));
-      done(std::move(*response));
-    };
-    return stream(std::move(request), std::move(events));
-  }
-
   Handle stream(HttpRequest request, StreamEvents events) override {
     auto transfer = std::make_shared<Transfer>();
     transfer->request = std::move(request);

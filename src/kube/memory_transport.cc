@@ -127,21 +127,6 @@ class MemoryTransport : public Transport {
   MemoryTransport(Loop& loop, HttpHandler handler)
       : loop_(loop), handler_(std::make_shared<HttpHandler>(std::move(handler))) {}
 
-  Handle send(HttpRequest request, std::function<void(Result<HttpResponse>)> done) override {
-    auto response = std::make_shared<HttpResponse>();
-    StreamEvents events;
-    events.begin = [response](int status, const Headers& headers) {
-      response->status = status;
-      response->headers = headers;
-    };
-    events.data = [response](std::string_view bytes) { response->body += bytes; };
-    events.end = [response, done = std::move(done)](Result<> how) {
-      if (!how) return done(fail(std::move(how).error()));
-      done(std::move(*response));
-    };
-    return stream(std::move(request), std::move(events));
-  }
-
   Handle stream(HttpRequest request, StreamEvents events) override {
     auto call = std::make_shared<Call>(loop_, std::move(events));
     loop_.post([call, handler = handler_, request = std::move(request)]() mutable {

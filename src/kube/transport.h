@@ -26,7 +26,8 @@ class Transport {
   // `done` is called once, later, on the loop; never when the handle was dropped before (the request is
   // then cancelled). Errors are transport faults only (kUnavailable, kTimeout, kInvalid for TLS):
   // an HTTP error status is an answer.
-  virtual Handle send(HttpRequest request, std::function<void(Result<HttpResponse>)> done) = 0;
+  virtual Handle send(HttpRequest request, std::function<void(Result<HttpResponse>)> done);
+  // The same in pieces; send() collects them where it is not overridden.
   virtual Handle stream(HttpRequest request, StreamEvents events) = 0;
 };
 

@@ -34,6 +34,13 @@ TEST(base, json_readers_answer_the_fallback_for_wrong_shapes) {
   EXPECT_TRUE(get_object(value, {"nothing", "here"}).empty());
 }
 
+TEST(base, json_plain_text) {
+  EXPECT_EQ(plain_text("a b"), "a b");
+  EXPECT_EQ(plain_text(nullptr), "");
+  EXPECT_EQ(plain_text(3), "3");
+  EXPECT_EQ(plain_text(*parse_json(R"({"a":[true]})")), R"({"a":[true]})");
+}
+
 TEST(base, json_set_and_remove_keep_order) {
   Json value = *parse_json(R"({"a":1,"b":2,"c":3})");
   EXPECT_TRUE(remove(value, {"a"}));

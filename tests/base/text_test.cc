@@ -26,6 +26,14 @@ TEST(base, text_split_join_trim) {
   EXPECT_EQ(replace_all("aXbX", "X", "XX"), "aXXbXX");
 }
 
+TEST(base, text_first_few) {
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
+  EXPECT_EQ(first_few(names), "a, b, c and 2 more");
+  EXPECT_EQ(first_few(names, 4, " "), "a b c d and 1 more");
+  EXPECT_EQ(first_few(names, 5), "a, b, c, d, e");
+  EXPECT_EQ(first_few({}), "");
+}
+
 TEST(base, text_numbers_take_the_whole_text) {
   EXPECT_EQ(parse_int("-12"), -12);
   EXPECT_EQ(parse_int("12x"), std::nullopt);
