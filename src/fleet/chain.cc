@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "fleet/faults.h"
+#include "fleet/kubectl.h"
 #include "fleet/missing.h"
 #include "fleet/validation.h"
 #include "kube/object.h"
@@ -181,16 +182,10 @@ Stage discovered(const Json& node) {
   return stage;
 }
 
-// "kubectl -n gpu-operator logs POD"
-std::string logs_of(const Json& pod) {
-  const std::string ns(kube::namespace_of(pod));
-  return "kubectl " + (ns.empty() ? "" : "-n " + ns + " ") + "logs " + std::string(kube::name_of(pod));
-}
-
 // What to look at when a step does not pass.
 std::string cure_of_step(const Operand& operand, const Json* worker, const View& view) {
   const std::string node(kube::name_of(view.node));
-  const std::string log = worker ? logs_of(*worker) : std::string();
+  const std::string log = worker ? kubectl(*worker, "logs") : std::string();
   if (operand.stage == "driver")
     return worker ? "read what the driver says: " + log
                   : "run nvidia-smi on node " + node + " and mend the driver that is installed there" +
@@ -453,7 +448,8 @@ Stage advertised(const View& view, const std::map<std::string, std::int64_t>& al
   if (stage.detail.empty()) return stage;  // resources that a plugin's configuration renamed
   stage.state = StageState::kWorking;
   if (plugin) {
-    stage.cure = "run nvidia-smi on the node, and read what the device plugin says: " + logs_of(*plugin);
+    stage.cure =
+        "run nvidia-smi on the node, and read what the device plugin says: " + kubectl(*plugin, "logs");
   } else if (Stage why = new_stage(kPlugin.stage); missing(why, view, kPlugin.app)) {
     why.detail.insert(0, stage.detail + "; ");
     stage = std::move(why);
@@ -581,7 +577,7 @@ void container_stages(NodeChain& chain, const View& view) {
       labels.state == StageState::kDone && kube::label(view.node, "nvidia.com/gpu.product").empty()) {
     labels.state = StageState::kWorking;
     labels.detail = "the node has no label nvidia.com/gpu.product yet";
-    labels.cure = "read what feature discovery says: " + logs_of(*pod_of(view.pods, kLabels.app));
+    labels.cure = "read what feature discovery says: " + kubectl(*pod_of(view.pods, kLabels.app), "logs");
   }
   chain.stages.push_back(operand_stage(view, kTelemetry, pod_of(view.pods, kTelemetry.app)));
 }

@@ -11,8 +11,6 @@
 namespace gpuop::fleet {
 namespace {
 
-constexpr std::size_t kShown = 3;
-
 const std::set<std::string_view> kNodeFacts = {"os",      "os.version",      "kernel", "arch",
                                                "runtime", "runtime.version", "gpu",    "node.driver"};
 const std::set<std::string_view> kCommonFacts = {"kubernetes",
@@ -64,8 +62,7 @@ void put(CompatFacts& facts, const std::string& name, std::string_view value) {
 }
 void put_version(CompatFacts& facts, const std::string& name, const Json& block) {
   const Json* version = find(block, {"version"});
-  if (version && !version->is_null())
-    put(facts, name, version->is_string() ? str(as_text(*version)) : to_text(*version));
+  if (version) put(facts, name, plain_text(*version));
 }
 void put_flag(CompatFacts& facts, const std::string& name, const Json& spec, Keys keys, bool absent) {
   facts[name] = get_bool(spec, keys, absent) ? "true" : "false";
@@ -175,10 +172,7 @@ CompatFacts node_facts(const Json& node) {
 std::string CompatFinding::line() const {
   std::string out = rule + ": ";
   if (!nodes.empty()) {
-    const std::size_t more = nodes.size() > kShown ? nodes.size() - kShown : 0;
-    const std::vector<std::string> first(nodes.begin(), nodes.end() - static_cast<std::ptrdiff_t>(more));
-    out += (nodes.size() == 1 ? "node " : "nodes ") + join(first, ", ") +
-           (more > 0 ? " and " + std::to_string(more) + " more" : "") + ": ";
+    out += (nodes.size() == 1 ? "node " : "nodes ") + first_few(nodes) + ": ";
   }
   return out + text + " (" + source + ")";
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "fleet/kubectl.h"
 #include "fleet/xid.h"
 #include "kube/object.h"
 
@@ -29,21 +30,14 @@ bool hopeless(std::string_view reason) {
   return kReasons.contains(reason);
 }
 
-// "kubectl -n gpu-operator VERB POD"
-std::string kubectl(std::string_view verb, const Json& pod) {
-  const auto ns = kube::namespace_of(pod);
-  return "kubectl " + (ns.empty() ? "" : "-n " + std::string(ns) + " ") + std::string(verb) +
-         std::string(kube::name_of(pod));
-}
-
 std::string cure_of_waiting(const Json& pod, std::string_view reason, const std::string& container) {
   if (reason.find("Image") != std::string_view::npos)
     return "check the image's repository, name, version and pull secrets in the policy";
   if (reason == "CrashLoopBackOff")
-    return "read its last log: " + kubectl("logs ", pod) + " -c " + container + " --previous";
+    return "read its last log: " + kubectl(pod, "logs") + " -c " + container + " --previous";
   if (reason == "CreateContainerConfigError")
     return "create the ConfigMap or Secret that the message names, or correct its name in the policy";
-  return "the node's runtime refuses it: " + kubectl("describe pod ", pod);
+  return "the node's runtime refuses it: " + kubectl(pod, "describe pod");
 }
 
 std::string cure_of_unscheduled(const Json& pod, std::string_view message) {
@@ -51,7 +45,7 @@ std::string cure_of_unscheduled(const Json& pod, std::string_view message) {
     return "tolerate the taint in daemonsets.tolerations of the policy, or take it off the node";
   if (message.find("Insufficient") != std::string_view::npos)
     return "free that resource on the node, or lower the operand's resources in the policy";
-  return kubectl("describe pod ", pod);
+  return kubectl(pod, "describe pod");
 }
 
 // Name and value of every key=value behind a message.
@@ -284,7 +278,7 @@ std::optional<Fault> container_fault(const Json& pod, const Json& status, std::o
     const Json* ended = find(status, {state, "terminated"});
     if (!ended || !tells_of_now(pod, status, state, *ended, since)) continue;
     Fault fault = fault_of_end(*ended, name);
-    fault.cure = fault.cure.empty() ? "read its log: " + kubectl("logs ", pod) + " -c " + name +
+    fault.cure = fault.cure.empty() ? "read its log: " + kubectl(pod, "logs") + " -c " + name +
                                           (state == "lastState" ? " --previous" : "")
                                     : fault.cure;
     if (last_line(get_string(*ended, {"message"})).empty()) fault.log = state == "lastState" ? before : now;

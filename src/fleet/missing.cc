@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "base/text.h"
+#include "fleet/kubectl.h"
 #include "kube/object.h"
 
 namespace gpuop::fleet {
 namespace {
 
 constexpr std::string_view kDriver = "nvidia-driver-daemonset";
-constexpr std::size_t kShown = 3;
 
 const Json& template_of(const Json& set) {
   static const Json kNone = JsonObject{};
@@ -43,15 +43,6 @@ bool tolerated_by_itself(const Json& taint, const Json& pod_spec) {
          (key == "node.kubernetes.io/network-unavailable" && get_bool(pod_spec, {"hostNetwork"}));
 }
 
-// "kubectl -n gpu-operator VERB daemonset NAME"
-std::string kubectl(std::string_view ns, std::string_view verb, std::string_view name) {
-  return "kubectl " + (ns.empty() ? "" : "-n " + std::string(ns) + " ") + std::string(verb) + " daemonset " +
-         std::string(name);
-}
-std::string kubectl(const Json& set, std::string_view verb) {
-  return kubectl(kube::namespace_of(set), verb, kube::name_of(set));
-}
-
 std::string text_of(const Json& taint) {
   const std::string value(get_string(taint, {"value"}));
   return std::string(get_string(taint, {"key"})) + (value.empty() ? "" : "=" + value) + ":" +
@@ -66,14 +57,6 @@ std::string toleration_of(const Json& taint) {
          ", effect: " + std::string(get_string(taint, {"effect"})) + "}";
 }
 
-std::string names_of(const std::vector<std::string>& all) {
-  const std::size_t shown = std::min(all.size(), kShown);
-  std::string text =
-      join(std::vector<std::string>(all.begin(), all.begin() + static_cast<long>(shown)), ", ");
-  if (all.size() > shown) text += " and " + std::to_string(all.size() - shown) + " more";
-  return text;
-}
-
 Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, const Json& taint) {
   std::vector<std::string> names{std::string(kube::name_of(set))};
   for (const auto& other : daemonsets) {
@@ -85,7 +68,7 @@ Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, c
   Missing out;
   out.certain = out.kept_off = true;
   out.detail = "taint " + text_of(taint) + " of the node is not tolerated by DaemonSet" +
-               (names.size() > 1 ? "s " : " ") + names_of(names);
+               (names.size() > 1 ? "s " : " ") + first_few(names);
   const Json* owner = kube::controller_of(set);
   const bool own_list = owner && get_string(*owner, {"kind"}) == "NVIDIADriver";
   out.cure = "add " + toleration_of(taint) + " to " +
@@ -108,8 +91,8 @@ Missing by_selector(const Json& node, const Json& set, bool kept_off) {
     break;
   }
   return {"DaemonSet " + name + " is not for this node: " + why,
-          "label the node so, or take what was added off the DaemonSet: " + kubectl(set, "edit"), true,
-          kept_off};
+          "label the node so, or take what was added off the DaemonSet: " + kubectl(set, "edit daemonset"),
+          true, kept_off};
 }
 
 }  // namespace
@@ -127,7 +110,7 @@ const Json* taint_keeping_off(const Json& node, const Json& pod_spec) {
 Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app, std::string_view ns) {
   const std::string name(app);
   Missing out{"pod of " + name + " is not there yet",
-              "see why its DaemonSet makes none: " + kubectl(ns, "describe", name), false};
+              "see why its DaemonSet makes none: " + kubectl(ns, "describe daemonset", name), false};
   const Json* any = nullptr;
   const Json* fits = nullptr;
   for (const auto& set : daemonsets) {
@@ -138,7 +121,7 @@ Missing why_missing(const Json& node, const Objects& daemonsets, std::string_vie
   if (fits) {
     if (const Json* taint = taint_keeping_off(node, pod_spec_of(*fits)))
       return by_taint(node, daemonsets, *fits, *taint);
-    out.cure = "see why its DaemonSet makes none: " + kubectl(*fits, "describe");
+    out.cure = "see why its DaemonSet makes none: " + kubectl(*fits, "describe daemonset");
     return out;
   }
   if (any) return by_selector(node, *any, app != kDriver);

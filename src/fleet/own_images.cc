@@ -14,8 +14,7 @@ constexpr std::string_view kPublic = "nvcr.io/";
 
 std::string text_of(const Json& block, const char* key) {
   const Json* value = find(block, {key});
-  if (!value || value->is_null()) return "";
-  return value->is_string() ? str(as_text(*value)) : to_text(*value);
+  return value ? plain_text(*value) : "";
 }
 
 bool is_digit(char c) {

@@ -66,10 +66,6 @@ class Fields {
     return domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io");
   }
 
-  static std::string shown(const Json& value) {
-    return value.is_string() ? str(as_text(value)) : to_text(value);
-  }
-
   void resources(const Json& value, const std::string& path) {
     const auto& limits = get_object(value, {"limits"});
     for (const char* list : {"limits", "requests"}) {
@@ -90,14 +86,14 @@ class Fields {
     }
     const auto asked = kube::parse_quantity_milli(amount);
     if (!asked) return;  // the schema says so
-    if (extended && *asked % 1000 != 0) refuse(path, "must be a whole number; got " + shown(amount));
+    if (extended && *asked % 1000 != 0) refuse(path, "must be a whole number; got " + plain_text(amount));
     if (list != "requests") return;
     const Json* limit = limits.if_contains(name);
     const auto most = limit ? kube::parse_quantity_milli(*limit) : asked;
     if (extended && !limit) return refuse(path, "needs the same limit: " + name + " cannot be overcommitted");
     if (most && (extended ? *asked != *most : *asked > *most))
       refuse(path, std::string("must be ") + (extended ? "the limit, " : "at most the limit, ") +
-                       shown(*limit) + "; got " + shown(amount));
+                       plain_text(*limit) + "; got " + plain_text(amount));
   }
 
   void variables(const Json& value, const std::string& path) {

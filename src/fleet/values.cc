@@ -56,7 +56,7 @@ std::string shown(const Json& value) {
     std::snprintf(text, sizeof text, "%.15g", value.get_double());
     return text;
   }
-  return value.is_string() ? str(as_text(value)) : to_text(value);
+  return plain_text(value);
 }
 
 // Several files: the later wins, maps key by key; null stays, for it takes a default away.

@@ -649,7 +649,6 @@ bool Controller::Impl::made_for(const Label& label, const std::string& node) {
 
 // What nodes' labels choose and is not there, with the first few of the nodes.
 std::vector<std::string> Controller::Impl::wrong_choices() {
-  constexpr std::size_t kShown = 3;
   std::vector<std::string> out;
   for (const auto& [label, names] : cache.gpu_nodes().choices()) {
     if (label.first == "nvidia.com/gpu.workload.config" && !rules->sandbox) continue;
@@ -658,10 +657,7 @@ std::vector<std::string> Controller::Impl::wrong_choices() {
     std::vector<std::string> nodes(names.begin(), names.end());
     std::erase_if(nodes, [&](const std::string& node) { return made_for(label, node); });
     if (nodes.empty()) continue;
-    const std::size_t more = nodes.size() > kShown ? nodes.size() - kShown : 0;
-    nodes.resize(nodes.size() - more);
-    out.push_back("node " + join(nodes, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
-                  ": " + wrong);
+    out.push_back("node " + first_few(nodes) + ": " + wrong);
   }
   return out;
 }

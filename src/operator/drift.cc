@@ -308,14 +308,9 @@ std::optional<std::vector<std::string>> managers_of(const Json& live, const std:
 }
 
 std::string fields_text(const std::vector<Difference>& found) {
-  constexpr std::size_t kShown = 3;
-  std::vector<std::string> shown;
-  for (const auto& one : found) {
-    if (shown.size() == kShown) break;
-    shown.push_back(one.text());
-  }
-  const std::size_t more = found.size() - shown.size();
-  return join(shown, ", ") + (more > 0 ? " and " + std::to_string(more) + " more fields" : "");
+  std::vector<std::string> fields;
+  for (const auto& one : found) fields.push_back(one.text());
+  return first_few(fields);
 }
 
 }  // namespace gpuop::op

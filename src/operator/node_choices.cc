@@ -42,13 +42,6 @@ bool is_pause(std::string_view value) {
   return value == "pre-installed" || value.find("paused-for-") != std::string_view::npos;
 }
 
-std::string first_few(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 8;
-  if (names.size() <= kShown) return join(names, ", ");
-  return join(std::vector<std::string>(names.begin(), names.begin() + kShown), ", ") + " and " +
-         std::to_string(names.size() - kShown) + " more";
-}
-
 }  // namespace
 
 std::set<std::string> NodeChoices::names_in(const Json& config_map, std::string_view list) {
@@ -100,7 +93,7 @@ std::string wrong_choice(const Label& label, const std::vector<Choice>& choices)
     if (choice->names.contains(value)) return {};
     const std::vector<std::string> names(choice->names.begin(), choice->names.end());
     return start + choice->from + " " + in_quotes(value) + did_you_mean(value, names) +
-           (names.empty() ? "" : "; it has " + first_few(names));
+           (names.empty() ? "" : "; it has " + first_few(names, 8));
   }
   if (key == kPluginConfig || key == kMigConfig || key == kVgpuConfig) return {};
   const bool operand = key.starts_with(kDeploy) && key != "nvidia.com/gpu.deploy.operands";
@@ -119,7 +112,7 @@ std::vector<std::string> wrong_defaults(const policy::ClusterPolicySpec& spec,
       return;
     const std::vector<std::string> names(choice->names.begin(), choice->names.end());
     out.push_back(std::string(field) + ": " + choice->from + " " + in_quotes(value) +
-                  did_you_mean(value, names) + "; it has " + first_few(names));
+                  did_you_mean(value, names) + "; it has " + first_few(names, 8));
   };
   check(kPluginConfig, spec.device_plugin.config.default_config, "spec.devicePlugin.config.default");
   check(kVgpuConfig, spec.vgpu_device_manager.config.default_config, "spec.vgpuDeviceManager.config.default");

@@ -7,15 +7,6 @@
 
 namespace gpuop::op {
 
-namespace {
-std::string first_few(std::vector<std::string> names) {
-  constexpr std::size_t kShown = 3;
-  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
-  names.resize(names.size() - more);
-  return join(names, " ") + (more > 0 ? " and " + std::to_string(more) + " more" : "");
-}
-}  // namespace
-
 Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& view) {
   std::string failed;
   std::vector<std::string> others;
@@ -39,7 +30,7 @@ Outcome outcome_of(const std::vector<StateReport>& states, const ClusterView& vi
   if (!waiting.empty() || !all_there) {
     std::string message = "ClusterPolicy is not ready";
     if (!waiting.empty()) message += "; states not ready: [" + join(waiting, " ") + "]";
-    if (!view.lost.empty()) message += "; nodes not ready: [" + first_few(view.lost) + "]";
+    if (!view.lost.empty()) message += "; nodes not ready: [" + first_few(view.lost, 3, " ") + "]";
     // The device plugin's state may have said it.
     const std::string said = join(reasons, "; ");
     for (const std::string& words : view.kept_off)

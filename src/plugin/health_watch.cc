@@ -1,12 +1,11 @@
 #include "plugin/health_watch.h"
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <set>
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread_link.h"
 #include "hardware/nvml.h"
 
 namespace gpuop::plugin {
@@ -23,10 +22,10 @@ constexpr std::uint32_t kRecoveryActionField = 230;
 
 }  // namespace
 
-// What the thread and the loop share. The mutex is held only to look at `stopped` and to post.
-struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
+// What the thread and the loop share.
+struct HealthWatch::Shared : ThreadLink {
   Shared(Loop& l, HealthWatchOptions o, HealthWatchEvents e)
-      : loop(l), options(std::move(o)), events(std::move(e)) {}
+      : ThreadLink(l), options(std::move(o)), events(std::move(e)) {}
 
   void run() {
     auto backoff = kFirstBackoff;
@@ -134,36 +133,11 @@ struct HealthWatch::Shared : std::enable_shared_from_this<HealthWatch::Shared> {
     });
   }
 
-  void post(std::function<void()> work) {
-    std::lock_guard lock(mutex);
-    if (stopped) return;
-    loop.post([self = shared_from_this(), work = std::move(work)] {
-      if (!self->is_stopped()) work();
-    });
-  }
-  bool is_stopped() {
-    std::lock_guard lock(mutex);
-    return stopped;
-  }
-  void pause(std::chrono::seconds span) {
-    std::unique_lock lock(mutex);
-    wake.wait_for(lock, span, [this] { return stopped; });
-  }
-  void stop() {
-    std::lock_guard lock(mutex);
-    stopped = true;
-    wake.notify_all();
-  }
-
-  Loop& loop;
   const HealthWatchOptions options;
   const HealthWatchEvents events;
   // The thread's own.
   std::map<Nvml::Device, std::string> handles;  // of GPUs whose events were asked for
   std::set<std::string> lost;                   // GPUs that did not answer
-  std::mutex mutex;
-  std::condition_variable wake;
-  bool stopped = false;
 };
 
 HealthWatch::HealthWatch(Loop& loop, HealthWatchOptions options, HealthWatchEvents events)

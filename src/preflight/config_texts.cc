@@ -19,11 +19,6 @@ using sharing::Program;
 constexpr const char* kMetrics = "dcgm-metrics.csv";
 constexpr const char* kMigFile = "config.yaml";
 
-std::string text_of(const Json& value) {
-  if (value.is_null()) return "";
-  return value.is_string() ? str(as_text(value)) : to_text(value);
-}
-
 bool is_on(const Json& values, const char* section) {
   return get_bool(values, {section, "enabled"}, true);
 }
@@ -108,7 +103,7 @@ class Texts {
     if (data.empty()) return;
     if (!created) return warn(path + ".data", "does nothing without devicePlugin.config.create=true");
     for (const auto& [key, value] : data)
-      plugin_file(below(path + ".data", key), str(key), text_of(value), readers);
+      plugin_file(below(path + ".data", key), str(key), plain_text(value), readers);
     const std::string wanted(get_string(values_, {"devicePlugin", "config", "default"}));
     if (!wanted.empty() && !data.contains(wanted))
       refuse(path + ".default", missing(wanted, keys_of(data)) +
@@ -154,7 +149,7 @@ class Texts {
     if (!text)
       return refuse(path + ".data", std::string("must have the key ") + kMigFile +
                                         ", which MIG manager reads; it has " + join(keys_of(data), ", "));
-    const auto configs = parse_mig_configs(text_of(*text), kMigFile);
+    const auto configs = parse_mig_configs(plain_text(*text), kMigFile);
     const std::string at = below(path + ".data", kMigFile);
     if (!configs) return refuse(at, configs.error().text() + "; MIG manager refuses it");
     for (const auto& warning : configs->warnings) warn(at, warning);
@@ -170,12 +165,12 @@ class Texts {
   void metrics() {
     const std::string path = "dcgmExporter.config.data";
     const Json* data = find(values_, {"dcgmExporter", "config", "data"});
-    if (!data || text_of(*data).empty() || !is_on(values_, "dcgmExporter")) return;
+    if (!data || plain_text(*data).empty() || !is_on(values_, "dcgmExporter")) return;
     if (data->is_object() && data->get_object().empty()) return;
     if (get_string(values_, {"dcgmExporter", "config", "name"}).empty() ||
         !get_bool(values_, {"dcgmExporter", "config", "create"}))
       return warn(path, "does nothing without dcgmExporter.config.create=true and a name");
-    if (!data->is_object()) return metrics_file(path, text_of(*data));
+    if (!data->is_object()) return metrics_file(path, plain_text(*data));
     const JsonObject& files = data->get_object();
     const auto keys = keys_of(files);
     for (const auto& key : keys) {
@@ -186,7 +181,7 @@ class Texts {
     }
     const Json* text = files.if_contains(kMetrics);
     if (!text) return refuse(path, std::string("must be a text, or a map with the key ") + kMetrics);
-    metrics_file(below(path, kMetrics), text_of(*text));
+    metrics_file(below(path, kMetrics), plain_text(*text));
   }
 
   void metrics_file(const std::string& path, const std::string& text) {
@@ -202,7 +197,7 @@ class Texts {
     const Json* config = find(values_, {section, "worker", "config"});
     if (!config || !is_on(values_, "nfd") || !get_bool(values_, {section, "worker", "enable"}, true)) return;
     features::WorkerConfig into;
-    const auto read = features::merge_config(into, text_of(*config), "nfd-worker.conf");
+    const auto read = features::merge_config(into, plain_text(*config), "nfd-worker.conf");
     const std::string path = std::string(section) + ".worker.config";
     if (!read) return refuse(path, read.error().text() + "; nfd-worker does not start with it");
     for (const auto& warning : into.warnings) warn(path, warning);

@@ -54,9 +54,7 @@ class Reader {
     TRY(only(top, "", {"version", kList}));
     const Json* version = find(document_.value, {"version"});
     if (version && (!version->is_string() || as_text(*version) != "v1"))
-      return wrong("version",
-                   "unknown version: " + (version->is_string() ? str(as_text(*version)) : to_text(*version)) +
-                       "; must be v1");
+      return wrong("version", "unknown version: " + plain_text(*version) + "; must be v1");
     const Json* configs = find(document_.value, {kList});
     std::vector<std::string> out;
     if (!configs) return out;

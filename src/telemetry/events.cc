@@ -1,11 +1,10 @@
 #include "telemetry/events.h"
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread_link.h"
 #include "hardware/nvml.h"
 
 namespace gpuop::telemetry {
@@ -21,9 +20,9 @@ constexpr auto kLastBackoff = std::chrono::seconds(30);
 
 }  // namespace
 
-struct EventWatch::Shared : std::enable_shared_from_this<EventWatch::Shared> {
+struct EventWatch::Shared : ThreadLink {
   Shared(Loop& l, std::filesystem::path n, std::vector<std::string> u, Callbacks c)
-      : loop(l), library(std::move(n)), uuids(std::move(u)), callbacks(std::move(c)) {}
+      : ThreadLink(l), library(std::move(n)), uuids(std::move(u)), callbacks(std::move(c)) {}
 
   void run() {
     auto backoff = kFirstBackoff;
@@ -35,9 +34,7 @@ struct EventWatch::Shared : std::enable_shared_from_this<EventWatch::Shared> {
       pause(backoff);
       backoff = std::min(backoff * 2, kLastBackoff);
     }
-    std::lock_guard lock(mutex);
-    closed = true;
-    changed.notify_all();
+    finish();
   }
 
   // Until stopped (a value) or until the library fails.
@@ -81,32 +78,11 @@ struct EventWatch::Shared : std::enable_shared_from_this<EventWatch::Shared> {
     post([this, event = std::move(event)] { callbacks.xid(event); });
   }
 
-  void post(std::function<void()> work) {
-    std::lock_guard lock(mutex);
-    if (stopped) return;
-    loop.post([self = shared_from_this(), work = std::move(work)] {
-      if (!self->is_stopped()) work();
-    });
-  }
-  bool is_stopped() {
-    std::lock_guard lock(mutex);
-    return stopped;
-  }
-  void pause(std::chrono::seconds span) {
-    std::unique_lock lock(mutex);
-    changed.wait_for(lock, span, [this] { return stopped; });
-  }
-
-  Loop& loop;
   const std::filesystem::path library;
   const std::vector<std::string> uuids;
   const Callbacks callbacks;
   // A GPU that fell off the bus no longer tells its UUID: handles are known from before.
   std::map<Nvml::Device, std::string> names;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool stopped = false;
-  bool closed = false;
 };
 
 EventWatch::EventWatch(Loop& loop, std::filesystem::path library, std::vector<std::string> uuids,
@@ -116,16 +92,11 @@ EventWatch::EventWatch(Loop& loop, std::filesystem::path library, std::vector<st
 }
 
 EventWatch::~EventWatch() {
-  std::lock_guard lock(shared_->mutex);
-  shared_->stopped = true;
-  shared_->changed.notify_all();
+  shared_->stop();
 }
 
 bool EventWatch::close(Duration limit) {
-  std::unique_lock lock(shared_->mutex);
-  shared_->stopped = true;
-  shared_->changed.notify_all();
-  return shared_->changed.wait_for(lock, limit, [this] { return shared_->closed; });
+  return shared_->stop_and_wait(limit);
 }
 
 }  // namespace gpuop::telemetry

@@ -52,7 +52,7 @@ class Machine {
         JsonObject map;
         for (std::size_t i = 0; i + 1 < node.parts.size(); i += 2) {
           Json key = TRY(run(*node.parts[i]));
-          map[key.is_string() ? str(as_text(key)) : to_text(key)] = TRY(run(*node.parts[i + 1]));
+          map[plain_text(key)] = TRY(run(*node.parts[i + 1]));
         }
         return Json(std::move(map));
       }

@@ -113,7 +113,7 @@ std::string go_value(const Json& value) {
     return "map[" + out + "]";
   }
   if (value.is_null()) return "<nil>";
-  return value.is_string() ? str(as_text(value)) : to_text(value);
+  return plain_text(value);
 }
 
 Answer<Json> Server::patched(Call& call, const Json& current) {

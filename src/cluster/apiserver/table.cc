@@ -383,7 +383,7 @@ JsonArray binding_cells(const Json& o, Time now) {
 std::string amount(const Json& o, Keys keys) {
   const Json* value = find(o, keys);
   if (value == nullptr) return "N/A";
-  return value->is_string() ? str(as_text(*value)) : to_text(*value);
+  return plain_text(*value);
 }
 
 std::string controller_text(const Json& o) {

@@ -76,9 +76,8 @@ void check_resources(const Json& container, const std::string& path, FieldErrors
                                 "Limit must be set for non overcommitable resources"));
     } else if ((is_extended(name) && *asked != *most) || *asked > *most) {
       std::string_view relation = is_extended(name) ? "equal to " : "less than or equal to ";
-      errors.push_back(invalid(field, value,
-                               "must be " + str(relation) + name + " limit of " +
-                                   (limit->is_string() ? str(as_text(*limit)) : to_text(*limit))));
+      errors.push_back(
+          invalid(field, value, "must be " + str(relation) + name + " limit of " + plain_text(*limit)));
     }
   }
 }
