@@ -1,4 +1,5 @@
-// gpuctl sim exec: a program in a container of a node with processes, where `kubectl exec` is refused.
+// gpuctl sim exec: a program in a container of a node with processes, as `kubectl exec` runs it, without the
+// API server.
 #include <algorithm>
 #include <cstdio>
 #include <set>

@@ -97,9 +97,12 @@ Result<> serve_kubelet(const std::string& kubeconfig, int api_port) {
   kube::ClientOptions client_options;
   client_options.user_agent = "kubelet/" GPUOP_VERSION;
   client_options.field_manager = "kubelet";
-  auto client = TRY(kube::make_client(loop, TRY(kube::load_kubeconfig({kubeconfig})), client_options));
+  const kube::Config config_of_api = TRY(kube::load_kubeconfig({kubeconfig}));
+  auto client = TRY(kube::make_client(loop, config_of_api, client_options));
   auto runtime = TRY(RemoteRuntime::create(loop, TRY(find_engine(config.node.runtime)).socket));
-  auto kubelet = TRY(Kubelet::create(loop, *client, *runtime, kubelet_options(config, api_port)));
+  KubeletOptions options = kubelet_options(config, api_port);
+  options.client_ca = config_of_api.ca_pem;
+  auto kubelet = TRY(Kubelet::create(loop, *client, *runtime, std::move(options)));
   auto signals = on_signals(loop, {SIGTERM, SIGINT}, [&](int) { loop.stop(); });
   kubelet->start();
   loop.run();

@@ -32,7 +32,9 @@ constexpr const char* kUsage =
     "  state ID                                      print its state\n"
     "  kill ID [SIGNAL]                              signal it\n"
     "  delete [--force] ID                           forget it\n"
-    "  exec --pid PID --bundle DIR -- PROGRAM…       run a program inside\n"
+    "  exec --pid PID --bundle DIR [--console-fd N] -- PROGRAM…\n"
+    "                                                run a program inside, with a terminal\n"
+    "                                                whose master goes to socket N\n"
     "  pause --pid-file FILE                         start the holder of a PID namespace\n"
     "  shim …                                        keep a container (for the node's runtime)\n";
 
@@ -47,7 +49,7 @@ bool takes_value(const std::string& name) {
   static const std::set<std::string> names{
       "root",           "log",          "log-format", "bundle",   "b",         "pid-file",
       "console-socket", "preserve-fds", "id",         "runtime",  "exit-file", "report-fd",
-      "container-log",  "name",         "pid",        "rootless", "criu"};
+      "container-log",  "name",         "pid",        "rootless", "criu",      "console-fd"};
   return names.contains(name);
 }
 
@@ -136,6 +138,8 @@ Result<int> run_command_line(const Arguments& args) {
     options.pid = static_cast<pid_t>(parse_int(value(args, "pid")).value_or(0));
     options.bundle = bundle_of(args);
     options.args.assign(args.rest.begin() + 1, args.rest.end());
+    options.console_fd = static_cast<int>(parse_int(value(args, "console-fd")).value_or(-1));
+    options.streams_are_the_programs = true;
     return exec_in_container(options);
   }
   if (command == "shim") {

@@ -1,5 +1,6 @@
 #include "base/http_server.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/x509v3.h>
@@ -16,10 +17,12 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <set>
 
+#include "base/asio_byte_stream.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -58,6 +61,7 @@ std::string chunk_of(const std::string& data) {
 
 // Answers go out at once; a peer that vanished (no power, no route) is noticed.
 void set_options(int socket, Duration silence) {
+  ::fcntl(socket, F_SETFD, FD_CLOEXEC);  // a program that is run must not hold it open
   const auto set = [socket](int level, int option, int value) {
     ::setsockopt(socket, level, option, &value, sizeof value);
   };
@@ -204,6 +208,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     raw().close(ignored);
     if (auto gone = std::exchange(on_close_, nullptr)) server_->loop.post(std::move(gone));
     server_->connections.erase(shared_from_this());
+  }
+
+  // Leaves HTTP: the connection is somebody else's from here on.
+  std::unique_ptr<ByteStream> hand_over() {
+    if (closed_ || writing_ || !waiting_.empty()) return nullptr;
+    closed_ = true;
+    on_close_ = on_drain_ = nullptr;
+    timeout_.reset();
+    error_code ignored;
+    if (watching_) raw().cancel(ignored);
+    std::string ahead = boost::beast::buffers_to_string(buffer_.data());
+    server_->connections.erase(shared_from_this());
+    if (tls_) return std::make_unique<AsioByteStream<TlsStream>>(std::move(tls_), std::move(ahead));
+    return std::make_unique<AsioByteStream<Socket>>(std::move(plain_), std::move(ahead));
   }
 
   bool closed() const { return closed_; }
@@ -444,7 +462,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 namespace {
 
-class WireResponder final : public HttpResponder {
+class WireResponder final : public HttpResponder, public UpgradableResponder {
  public:
   explicit WireResponder(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
   ~WireResponder() override {
@@ -489,6 +507,13 @@ class WireResponder final : public HttpResponder {
   void abort() override {
     done_ = true;
     connection_->close();
+  }
+
+  std::unique_ptr<ByteStream> take_over() override {
+    if (done_ || begun_) return nullptr;
+    auto stream = connection_->hand_over();
+    done_ = stream != nullptr;
+    return stream;
   }
 
   std::size_t buffered() const override { return connection_->buffered(); }

@@ -308,7 +308,9 @@ TEST(cluster_apiserver, case41_kubectl_refusals) {
   ASSERT_EQ(k.run("run p --image=busybox").code, 0);
   ExitState exec = k.run("exec p -- ls");
   EXPECT_EQ(exec.code, 1);
-  EXPECT_NE(exec.out.find("Error from server (MethodNotAllowed)"), std::string::npos) << exec.out;
+  EXPECT_NE(exec.out.find("Error from server (BadRequest): pod p does not have a host assigned"),
+            std::string::npos)
+      << exec.out;
   EXPECT_NE(k.run("top node").out.find("Metrics API not available"), std::string::npos);
 }
 

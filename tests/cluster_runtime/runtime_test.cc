@@ -1,10 +1,16 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <array>
+#include <cstring>
 
 #include "base/inotify.h"
 #include "base/text.h"
@@ -30,7 +36,8 @@ class node_runtime : public ::testing::Test {
     ASSERT_EQ(::mount("node", at("").c_str(), "tmpfs", 0, nullptr), 0);
     for (const char* dir : {"image/bin", "cdi", "etc", "logs", "src"}) fs::create_directories(at(dir));
     fs::copy_file("/bin/busybox", at("image/bin/busybox"));
-    for (const char* link : {"sh", "cat", "echo", "sleep", "env", "ls", "kill", "stat", "touch"}) {
+    for (const char* link :
+         {"sh", "cat", "echo", "sleep", "env", "hostname", "ls", "kill", "stat", "touch"}) {
       fs::create_symlink("busybox", at("image/bin") + "/" + link);
     }
     config("");
@@ -409,6 +416,77 @@ TEST_F(node_runtime, a_remote_runtime_comes_back) {
   ASSERT_TRUE(loop_.run_until([&] { return (*remote)->available(); }, 5s));
   EXPECT_GE(up.size(), 3u);
   EXPECT_TRUE(up.back());
+}
+
+// Through the socket, as a kubelet does it.
+TEST_F(node_runtime, a_program_with_streams_of_the_callers) {
+  sandbox();
+  const auto id = start(spec("sleep 1000"));
+  ASSERT_TRUE(id) << id.error().text();
+  auto server = RuntimeServer::create(loop_, at("run/rt.sock"), *runtime_);
+  ASSERT_TRUE(server) << server.error().text();
+  auto remote = *RemoteRuntime::create(loop_, at("run/rt.sock"));
+  ASSERT_TRUE(loop_.run_until([&] { return remote->available(); }, 5s));
+  const auto exec = [&](const std::string& container, std::vector<std::string> argv,
+                        const std::string& input) {
+    std::array<int, 2> in{}, out{};
+    EXPECT_EQ(::pipe2(in.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(out.data(), O_CLOEXEC), 0);
+    Fd feed(in[1]), seen(out[0]);
+    ExecStreams streams;
+    streams.in.reset(in[0]);
+    streams.out.reset(out[1]);
+    std::optional<Result<ExitState>> state;
+    remote->exec_stream(container, argv, std::move(streams), [&](Result<ExitState> how) { state = how; });
+    EXPECT_EQ(::write(feed.get(), input.data(), input.size()), static_cast<ssize_t>(input.size()));
+    feed.reset();
+    loop_.run_until([&] { return state.has_value(); }, 5s);
+    Result<ExitState> how = state ? std::move(*state) : fail(Code::kTimeout, "no answer");
+    if (how) how->out = read_fd(seen.get()).value_or("");
+    return how;
+  };
+  const auto state = exec(*id, {"sh", "-c", "cat; hostname; exit 9"}, "given\n");
+  ASSERT_TRUE(state) << state.error().text();
+  EXPECT_EQ(state->out, "given\npod\n");
+  EXPECT_EQ(state->code, 9);
+  EXPECT_EQ(exec(*id, {"absent"}, "")->code, 127);
+  const auto none = exec("none", {"true"}, "");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), Code::kConflict);
+}
+
+TEST_F(node_runtime, a_program_on_a_terminal) {
+  sandbox();
+  const auto id = start(spec("sleep 1000"));
+  ASSERT_TRUE(id) << id.error().text();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  Fd ours(ends[0]);
+  ExecStreams streams;
+  streams.console.reset(ends[1]);
+  std::optional<Result<ExitState>> state;
+  runtime_->exec_stream(*id, {"sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo $TERM; exit 4"},
+                        std::move(streams), [&](Result<ExitState> how) { state = std::move(how); });
+  ASSERT_TRUE(loop_.run_until([&] { return state.has_value(); }, 5s));
+  ASSERT_TRUE(*state) << state->error().text();
+  EXPECT_EQ((*state)->code, 4);
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ASSERT_EQ(::recvmsg(ours.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT), 1);
+  ASSERT_NE(CMSG_FIRSTHDR(&message), nullptr);
+  int master = -1;
+  std::memcpy(&master, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof master);
+  Fd terminal(master);
+  std::array<char, 64> text{};
+  const ssize_t n = ::read(terminal.get(), text.data(), text.size());
+  ASSERT_GT(n, 0);
+  EXPECT_EQ(std::string(text.data(), static_cast<std::size_t>(n)), "xterm\r\n");
 }
 
 }  // namespace

@@ -3,9 +3,13 @@
 #include <set>
 #include <utility>
 
+#include "base/byte_stream.h"
+
 namespace gpuop::cluster::api {
 
-class GatedResponder final : public HttpResponder, public std::enable_shared_from_this<GatedResponder> {
+class GatedResponder final : public HttpResponder,
+                             public UpgradableResponder,
+                             public std::enable_shared_from_this<GatedResponder> {
  public:
   GatedResponder(std::shared_ptr<Gate> gate, std::shared_ptr<HttpResponder> out, bool writes)
       : gate_(std::move(gate)), out_(std::move(out)), writes_(writes) {}
@@ -18,6 +22,10 @@ class GatedResponder final : public HttpResponder, public std::enable_shared_fro
   void end() override { say(Gate::Word::Kind::kEnd, {}); }
   void abort() override {
     if (!std::exchange(lost_, true)) out_->abort();
+  }
+  // What goes over such a connection tells nothing of the store.
+  std::unique_ptr<ByteStream> take_over() override {
+    return waiting_ != 0 || std::exchange(lost_, true) ? nullptr : gpuop::take_over(*out_);
   }
   std::size_t buffered() const override { return waiting_bytes_ + out_->buffered(); }
   bool closed() const override { return lost_ || out_->closed(); }

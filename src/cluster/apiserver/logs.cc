@@ -15,14 +15,25 @@ std::string address_of(const Json& node) {
   return {};
 }
 
+}  // namespace
+
+std::optional<KubeletAddress> kubelet_address(const Json& node) {
+  const std::int64_t port = get_int(node, {"status", "daemonEndpoints", "kubeletEndpoint", "Port"});
+  std::string address = address_of(node);
+  if (port <= 0 || port > 65535 || address.empty()) return std::nullopt;
+  return KubeletAddress{std::move(address), static_cast<std::uint16_t>(port)};
+}
+
+namespace {
+
 std::shared_ptr<kube::Transport> reach_kubelet(Server& server, const Json& node) {
   if (server.options.kubelet) return server.options.kubelet(node);
-  std::int64_t port = get_int(node, {"status", "daemonEndpoints", "kubeletEndpoint", "Port"});
-  std::string address = address_of(node);
-  if (port == 0 || address.empty() || server.loop.mode() != Loop::Mode::kReal) return nullptr;
+  const auto at = kubelet_address(node);
+  if (!at || server.loop.mode() != Loop::Mode::kReal) return nullptr;
   kube::Config config;
-  config.server = "https://" + (address.find(':') != std::string::npos ? "[" + address + "]" : address) +
-                  ":" + std::to_string(port);
+  config.server = "https://" +
+                  (at->address.find(':') != std::string::npos ? "[" + at->address + "]" : at->address) + ":" +
+                  std::to_string(at->port);
   config.insecure = true;  // kubelets serve with certificates of their own making
   config.client_cert_pem = server.options.kubelet_client_certificate;
   config.client_key_pem = server.options.kubelet_client_key;
@@ -52,6 +63,8 @@ const Json* container_status(const Json& pod, std::string_view name) {
   return nullptr;
 }
 
+}  // namespace
+
 Answer<std::string> choose_container(const Json& pod, std::string_view asked) {
   Containers containers = containers_of(pod);
   std::string name = str(kube::name_of(pod));
@@ -64,6 +77,8 @@ Answer<std::string> choose_container(const Json& pod, std::string_view asked) {
     if (known == asked) return known;
   return bad_request("container " + str(asked) + " is not valid for pod " + name);
 }
+
+namespace {
 
 // A container that never started has no log.
 Answer<> check_started(const Json& pod, const std::string& container, bool previous) {

@@ -106,6 +106,7 @@ void Server::stop() {
   stopped = true;
   std::vector<WatchStream*> open(streams.begin(), streams.end());
   for (WatchStream* stream : open) stream->finish();
+  tunnels.clear();
 }
 
 std::string Server::now_text() const {

@@ -75,6 +75,7 @@ class Random {
 };
 
 class WatchStream;
+class Tunnel;
 
 class Server : public std::enable_shared_from_this<Server> {
  public:
@@ -163,6 +164,8 @@ class Server : public std::enable_shared_from_this<Server> {
   void issue_token(const CallPtr& call);
   // logs.cc
   void logs(const CallPtr& call);
+  // exec.cc: hands the connection on to the node's kubelet.
+  void exec(const CallPtr& call);
 
   // auth.cc
   Answer<ApiUser> authenticate(const Call& call);
@@ -204,6 +207,7 @@ class Server : public std::enable_shared_from_this<Server> {
   std::vector<TypePtr> builtins;
   std::uint64_t types_version = 1;
   std::set<WatchStream*> streams;
+  std::set<std::shared_ptr<Tunnel>> tunnels;  // to kubelets
   std::uint64_t requests = 0;
   std::uint64_t audit = 0;
   std::map<std::string, std::string> openapi_cache;  // "apis/apps/v1" → document
@@ -282,6 +286,15 @@ Json list_item(const ResourceType& type, Json object);
 Answer<std::uint64_t> read_version(std::string_view text);
 
 std::string qos_class(const Json& pod_spec);
+
+// logs.cc: where a node's kubelet serves; nullopt: nowhere.
+struct KubeletAddress {
+  std::string address;
+  std::uint16_t port = 0;
+};
+std::optional<KubeletAddress> kubelet_address(const Json& node);
+// The container that is asked for, or a pod's only one.
+Answer<std::string> choose_container(const Json& pod, std::string_view asked);
 
 // patch.cc: a value as Go prints it: "map[a:1 b:[x]]".
 std::string go_value(const Json& value);

@@ -82,13 +82,6 @@ Json success(int code) {
                     {"code", code}};
 }
 
-// What does it where the nodes have processes.
-std::string instead_of(std::string_view sub) {
-  if (sub != "exec" && sub != "attach") return {};
-  return "; where nodes have processes, gpuctl sim exec POD -n NAMESPACE -- COMMAND runs a program in a "
-         "container";
-}
-
 }  // namespace
 
 void Server::subresource(const CallPtr& call) {
@@ -99,12 +92,11 @@ void Server::subresource(const CallPtr& call) {
     if (sub == "log" && call->verb == "get") return logs(call);
     if (sub == "eviction" && post) return evict(call);
     if (sub == "binding" && post) return bind(call);
-    for (std::string_view lacking :
-         {"exec", "attach", "portforward", "proxy", "ephemeralcontainers", "resize"})
+    if ((sub == "exec" || sub == "attach") && (call->verb == "get" || post)) return exec(call);
+    for (std::string_view lacking : {"portforward", "proxy", "ephemeralcontainers", "resize"})
       if (sub == lacking)
         return respond_status(
-            call, method_not_allowed(sub + " is not supported by this simulated API server" + instead_of(sub))
-                      .error());
+            call, method_not_allowed(sub + " is not supported by this simulated API server").error());
   }
   if (sub == "proxy" && (type.store == "/nodes" || type.store == "/services"))
     return respond_status(call,

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "base/byte_stream.h"
 #include "base/json.h"
 #include "base/text.h"
 
@@ -71,7 +72,7 @@ std::string title(const ApiRequest& request) {
 
 // Tells what the answer was, and can cut the connection: the client sees its end, the server that the client
 // has gone.
-class Tap : public HttpResponder {
+class Tap : public HttpResponder, public UpgradableResponder {
  public:
   Tap(std::shared_ptr<HttpResponder> out, std::function<void(int status, std::string_view body)> answered,
       bool lose)
@@ -99,6 +100,11 @@ class Tap : public HttpResponder {
   }
   void abort() override {
     if (!cut_) out_->abort();
+  }
+  std::unique_ptr<ByteStream> take_over() override {
+    if (cut_ || lose_) return nullptr;
+    tell(101, {});
+    return gpuop::take_over(*out_);
   }
   std::size_t buffered() const override { return out_->buffered(); }
   bool closed() const override { return cut_ || out_->closed(); }

@@ -4,12 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/files.h"
 #include "base/inotify.h"
 #include "base/text.h"
+#include "base/websocket.h"
+#include "cluster/kubelet/attach_session.h"
 #include "cluster/kubelet/certificate.h"
+#include "cluster/kubelet/exec_session.h"
 
 namespace gpuop::cluster {
 
@@ -148,11 +153,13 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
   Impl(Loop& l, HttpEndpointFacts f) : loop(l), facts(std::move(f)) {}
 
   void handle(const HttpRequest& request, const std::shared_ptr<HttpResponder>& peer) {
+    const auto parts = split(request.path, '/');
+    if (parts.size() == 5 && (parts[1] == "exec" || parts[1] == "attach"))
+      return stream(request, parts, peer);
     if (request.method != "GET") return peer->send(HttpResponse::text(405, "Method Not Allowed\n"));
     if (request.path == "/healthz") return peer->send(HttpResponse::text(200, "ok"));
     if (request.path == "/pods" || request.path == "/pods/")
       return peer->send(HttpResponse::json(200, facts.pods()));
-    const auto parts = split(request.path, '/');
     if (parts.size() == 5 && parts[1] == "containerLogs") {
       return logs(url_decode(parts[2]), url_decode(parts[3]), url_decode(parts[4]), request.query, peer);
     }
@@ -179,8 +186,103 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
     streams.insert(std::move(stream));
   }
 
+  // Who may run a program, and asks in a language that is spoken; what is wrong otherwise.
+  struct Refusal {
+    int status;
+    std::string text;
+  };
+  std::optional<Refusal> refuse_exec(const HttpRequest& request) const {
+    if (request.client_cert_cn.empty()) return Refusal{401, "Unauthorized"};
+    const auto& groups = request.client_cert_orgs;
+    if (std::find(groups.begin(), groups.end(), "system:masters") == groups.end())
+      return Refusal{403, "Forbidden (user=" + request.client_cert_cn +
+                              ", verb=create, resource=nodes, "
+                              "subresource(s)=[proxy])"};
+    if (!facts.runtime) return Refusal{501, "this node runs no processes"};
+    if (to_lower(request.header("Upgrade")).starts_with("spdy/"))
+      return Refusal{400,
+                     "SPDY is not spoken here, only WebSocket: use kubectl 1.31 or newer, without "
+                     "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"};
+    if (!WebSocket::asked(request) || request.method != "GET")
+      return Refusal{400, "Upgrade request required"};
+    const auto offered = WebSocket::offered(request);
+    if (choose_exec_protocol(offered).empty())
+      return Refusal{400, "none of the subprotocols is spoken here: [" + join(offered, " ") +
+                              "]; there are v5.channel.k8s.io and v4.channel.k8s.io"};
+    return std::nullopt;
+  }
+
+  // Where a program is run, or a running one watched.
+  struct Place {
+    std::string ns, pod, container;
+  };
+
+  void stream(const HttpRequest& request, const std::vector<std::string>& parts,
+              const std::shared_ptr<HttpResponder>& peer) {
+    if (const auto refusal = refuse_exec(request))
+      return peer->send(HttpResponse::text(refusal->status, refusal->text + "\n"));
+    auto wanted = parse_exec_request(request.query);
+    if (!wanted) return peer->send(HttpResponse::text(400, wanted.error().text() + "\n"));
+    auto connection = take_over(*peer);
+    if (!connection) return peer->send(HttpResponse::text(500, "the connection cannot be upgraded\n"));
+    const std::string protocol = choose_exec_protocol(WebSocket::offered(request));
+    const Place place{url_decode(parts[2]), url_decode(parts[3]), url_decode(parts[4])};
+    WebSocket::accept(
+        loop, std::move(connection), request, protocol, kMessage,
+        [weak = weak_from_this(), place, wanted = std::move(*wanted), attach = parts[1] == "attach",
+         closes = protocol.starts_with("v5")](Result<std::unique_ptr<WebSocket>> socket) {
+          const auto self = weak.lock();
+          if (!self || !socket) return;
+          attach ? self->attach(std::move(*socket), place, wanted)
+                 : self->exec(std::move(*socket), place, wanted, closes);
+        });
+  }
+
+  void exec(std::unique_ptr<WebSocket> socket, const Place& place, const ExecRequest& wanted, bool closes) {
+    const auto container = facts.running(place.ns, place.pod, place.container);
+    if (!container) return refuse(std::move(socket), container.error());
+    const std::uint64_t number = next_session++;
+    sessions[number] = ExecSession::begin(loop, std::move(socket), closes, *facts.runtime, *container, wanted,
+                                          ended(number));
+  }
+
+  void attach(std::unique_ptr<WebSocket> socket, const Place& place, const ExecRequest& wanted) {
+    if (wanted.in)
+      return refuse(std::move(socket),
+                    Error(Code::kUnsupported,
+                          "containers of this node have no stdin to attach to; kubectl exec -it runs a shell "
+                          "in one"));
+    const auto container = facts.running(place.ns, place.pod, place.container);
+    if (!container) return refuse(std::move(socket), container.error());
+    auto source = facts.log(place.ns, place.pod, place.container, false);
+    if (!source) return refuse(std::move(socket), source.error());
+    const std::uint64_t number = next_session++;
+    auto session = AttachSession::begin(loop, std::move(socket), std::move(*source), wanted.out, wanted.err,
+                                        ended(number));
+    if (session) attached[number] = std::move(*session);
+  }
+
+  void refuse(std::unique_ptr<WebSocket> socket, const Error& why) {
+    const std::uint64_t number = next_session++;
+    sessions[number] = ExecSession::refuse(loop, std::move(socket), why, ended(number));
+  }
+
+  std::function<void()> ended(std::uint64_t number) {
+    return [weak = weak_from_this(), number] {
+      const auto self = weak.lock();
+      if (!self) return;
+      self->sessions.erase(number);
+      self->attached.erase(number);
+    };
+  }
+
+  static constexpr std::size_t kMessage = 16u << 20;  // the longest of a client's
+
   Loop& loop;
   HttpEndpointFacts facts;
+  std::map<std::uint64_t, std::shared_ptr<ExecSession>> sessions;
+  std::map<std::uint64_t, std::shared_ptr<AttachSession>> attached;
+  std::uint64_t next_session = 0;
   std::set<std::shared_ptr<LogStream>> streams;
   std::unique_ptr<HttpServer> server;
 };
@@ -188,16 +290,19 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
 HttpEndpoint::HttpEndpoint(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpEndpoint::~HttpEndpoint() {
   impl_->server.reset();
+  impl_->sessions.clear();
+  impl_->attached.clear();
 }
 
 Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::create(Loop& loop, const std::string& name,
                                                            const std::string& address, std::uint16_t port,
                                                            HttpEndpointFacts facts) {
-  auto impl = std::make_shared<Impl>(loop, std::move(facts));
   HttpServerOptions options;
   options.address = address;
   options.port = port;
   options.tls = TRY(make_self_signed(name, address));
+  options.tls->client_ca = facts.client_ca;
+  auto impl = std::make_shared<Impl>(loop, std::move(facts));
   impl->server =
       TRY(HttpServer::create(loop, options,
                              [weak = std::weak_ptr<Impl>(impl)](const HttpRequest& request,
@@ -214,6 +319,7 @@ std::uint16_t HttpEndpoint::port() const {
 void HttpEndpoint::containers_changed() {
   const auto streams = impl_->streams;
   for (const auto& stream : streams) stream->pump();
+  for (const auto& [number, session] : impl_->attached) session->pump();
 }
 
 }  // namespace gpuop::cluster

@@ -1,5 +1,5 @@
-// What a kubelet serves over HTTPS: /containerLogs/{namespace}/{pod}/{container}, /pods, /healthz. The API
-// server's `log` subresource asks here.
+// What a kubelet serves over HTTPS: /containerLogs/{namespace}/{pod}/{container}, /exec/… and /attach/… of
+// the same form, /pods, /healthz. The API server's `log`, `exec` and `attach` subresources ask here.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "base/http_server.h"
 #include "base/loop.h"
 #include "cluster/kubelet/log_files.h"
+#include "cluster/runtime/runtime.h"
 
 namespace gpuop::cluster {
 
@@ -24,6 +25,14 @@ struct HttpEndpointFacts {
                                   bool previous)>
       log;
   std::function<std::string()> pods;  // a PodList
+  // The id of a container that runs. An error's text goes to the client.
+  std::function<Result<std::string>(const std::string& ns, const std::string& pod,
+                                    const std::string& container)>
+      running;
+  Runtime* runtime = nullptr;  // null: nothing is run
+  // PEM. Programs are run for clients with a certificate of this CA and group system:masters alone; empty:
+  // for nobody.
+  std::string client_ca;
 };
 
 class HttpEndpoint {

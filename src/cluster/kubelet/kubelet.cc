@@ -104,6 +104,11 @@ struct Kubelet::Impl {
       facts.log = [this](const std::string& ns, const std::string& pod, const std::string& container,
                          bool previous) { return find_log(ns, pod, container, previous); };
       facts.pods = [this] { return pod_list(); };
+      facts.running = [this](const std::string& ns, const std::string& pod, const std::string& container) {
+        return find_running(ns, pod, container);
+      };
+      facts.runtime = &runtime;
+      facts.client_ca = options.client_ca;
       http = TRY(HttpEndpoint::create(loop, options.node_name, options.http_address, options.http_port,
                                       std::move(facts)));
       agent.set_port(http->port());
@@ -349,6 +354,17 @@ struct Kubelet::Impl {
       return self && self->running(container, attempt);
     };
     return source;
+  }
+
+  Result<std::string> find_running(const std::string& ns, const std::string& pod,
+                                   const std::string& container) const {
+    const auto worker = find_worker(ns, pod);
+    if (!worker) return fail(Code::kNotFound, "unable to upgrade connection: pod does not exist");
+    const auto id = worker->running_id(container);
+    if (!id)
+      return fail(Code::kNotFound,
+                  "unable to upgrade connection: container not found (\"" + container + "\")");
+    return *id;
   }
 
   std::string pod_list() const {

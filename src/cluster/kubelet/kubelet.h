@@ -63,6 +63,9 @@ struct KubeletOptions {
   bool serve_http = true;
   std::string http_address = "127.0.0.1";
   std::uint16_t http_port = 0;  // 0: any free one; status.daemonEndpoints tells which
+  // PEM. Clients with a certificate of this CA and group system:masters, as an API server has, may run
+  // programs in containers; empty: nobody may.
+  std::string client_ca;
   // Takes the place of sockets for httpGet and tcpSocket probes (hollow nodes, tests). Empty: real sockets.
   NetProber net_prober;
 };

@@ -156,6 +156,12 @@ bool PodWorker::running(const std::string& name, int attempt) const {
   return container != nullptr && is_running(*container) && container->current->attempt == attempt;
 }
 
+std::optional<std::string> PodWorker::running_id(const std::string& name) const {
+  const Container* container = find(name);
+  if (container == nullptr || !is_running(*container)) return std::nullopt;
+  return container->current->id;
+}
+
 void PodWorker::event(std::string_view type, std::string_view reason, const std::string& message) {
   context_.events.event(*pod_, type, reason, valid_utf8(message));
 }

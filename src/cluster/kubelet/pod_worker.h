@@ -49,6 +49,8 @@ class PodWorker : public std::enable_shared_from_this<PodWorker> {
   // The attempt whose log is asked for; nullopt: there is none. And whether more may come to it.
   std::optional<int> log_attempt(const std::string& container, bool previous) const;
   bool running(const std::string& container, int attempt) const;
+  // In the runtime; nullopt when it does not run.
+  std::optional<std::string> running_id(const std::string& container) const;
 
  private:
   struct Container {

@@ -4,13 +4,17 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -278,8 +282,71 @@ Result<> enter_namespaces(pid_t pid) {
   return {};
 }
 
-[[noreturn]] void run_inside(const OciSpec& spec, const std::vector<std::string>& args) {
+struct Terminal {
+  Fd master, slave;
+};
+
+// Of the container's own devpts, which is entered already. What lies there is the container's to change: only
+// a terminal multiplexer is taken.
+Result<Terminal> open_terminal(const OciSpec& spec) {
+  const std::string doing = "open a terminal in the container: '/dev/pts/ptmx'";
+  Terminal out;
+  out.master.reset(::open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info{};
+  if (!out.master || ::fstat(out.master.get(), &info) != 0) return fail(errno_error(doing, errno));
+  if (!S_ISCHR(info.st_mode) || info.st_rdev != makedev(5, 2))
+    return fail(Code::kInvalid, doing + ": is not a terminal multiplexer");
+  const int unlocked = 0;
+  if (::ioctl(out.master.get(), TIOCSPTLCK, &unlocked) != 0) return fail(errno_error(doing, errno));
+  out.slave.reset(::ioctl(out.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!out.slave) return fail(errno_error(doing, errno));
+  if (::fchown(out.slave.get(), spec.uid, static_cast<gid_t>(-1)) != 0)
+    return fail(errno_error("give the terminal to its user", errno));
+  return out;
+}
+
+Result<> send_console(int socket, std::string_view text, int fd) {
+  iovec data{const_cast<char*>(text.data()), text.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    std::copy_n(reinterpret_cast<const unsigned char*>(&fd), sizeof fd, CMSG_DATA(header));
+  }
+  if (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) return fail(errno_error("send the terminal", errno));
+  return {};
+}
+
+// The slave of a new terminal, whose master went out; nothing where none is wanted.
+Result<Fd> make_console(const ExecOptions& options, OciSpec& spec) {
+  if (options.console_fd < 0) return Fd();
+  auto terminal = open_terminal(spec);
+  if (!terminal) {
+    TRY(send_console(options.console_fd, terminal.error().text(), -1));
+    return fail(std::move(terminal).error());
+  }
+  TRY(send_console(options.console_fd, "t", terminal->master.get()));
+  const auto is_term = [](const std::string& entry) { return entry.starts_with("TERM="); };
+  if (std::none_of(spec.env.begin(), spec.env.end(), is_term)) spec.env.emplace_back("TERM=xterm");
+  return std::move(terminal->slave);
+}
+
+void take_console(const Fd& slave) {
+  ::setsid();
+  for (int stream = 0; stream < 3; ++stream) ::dup2(slave.get(), stream);
+  ::ioctl(0, TIOCSCTTY, 0);
+}
+
+[[noreturn]] void run_inside(const OciSpec& spec, const std::vector<std::string>& args, const Fd& console) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (console) take_console(console);
   auto give_up = [](const Error& error) {
     std::string text = "OCI runtime exec failed: " + error.text() + "\n";
     [[maybe_unused]] ssize_t n = ::write(2, text.data(), text.size());
@@ -298,13 +365,28 @@ Result<> enter_namespaces(pid_t pid) {
 
 }  // namespace
 
+namespace {
+
+// Nothing of the caller's streams is held open any longer.
+void leave_streams() {
+  Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null) return;
+  for (int stream = 0; stream < 3; ++stream) ::dup2(null.get(), stream);
+}
+
+}  // namespace
+
 Result<int> exec_in_container(const ExecOptions& options) {
   if (options.args.empty()) return fail(Code::kInvalid, "exec: no command");
   OciSpec spec = TRY(read_oci_spec(options.bundle));
   TRY(enter_namespaces(options.pid));
+  Fd console = TRY(make_console(options, spec));
   pid_t pid = ::fork();
   if (pid < 0) return fail(errno_error("fork", errno));
-  if (pid == 0) run_inside(spec, options.args);
+  if (pid == 0) run_inside(spec, options.args, console);
+  // Whoever reads the streams sees their end when the program's have ended.
+  console.reset();
+  if (options.streams_are_the_programs) leave_streams();
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return fail(errno_error("wait for program", errno));

@@ -44,6 +44,12 @@ struct ExecOptions {
   pid_t pid = 0;       // a process of the container
   std::string bundle;  // environment, user and capabilities are the container's
   std::vector<std::string> args;
+  // A connected Unix socket: the program gets a new terminal of the container's as its standard streams, and
+  // the other end of the socket the terminal's master (SCM_RIGHTS), or a text that says why there is none.
+  // -1: the program's streams are the caller's.
+  int console_fd = -1;
+  // Once the program runs, the caller's standard streams are its alone: they end with it.
+  bool streams_are_the_programs = false;
 };
 // Runs a program inside and answers its exit status (128 + signal). Dies with its caller.
 Result<int> exec_in_container(const ExecOptions& options);

@@ -2,16 +2,72 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <deque>
+#include <span>
 
 namespace gpuop::cluster {
 
 namespace {
+
 constexpr std::size_t kLongestLine = 64u << 20;
+constexpr std::size_t kMostFiles = 16;  // in one message; and 64 that nobody took
+constexpr std::size_t kMostWaiting = 64;
+
+// Bytes, and the files that came with them.
+ssize_t receive(int socket, std::span<char> buffer, std::deque<Fd>& files) {
+  iovec data{buffer.data(), buffer.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      files.emplace_back(fd);
+    }
+  }
+  while (files.size() > kMostWaiting) files.pop_front();
+  return n;
 }
+
+// Takes the files along with the first of the bytes.
+ssize_t transmit(int socket, std::string_view text, const std::vector<Fd>& files) {
+  iovec data{const_cast<char*>(text.data()), text.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  const std::size_t count = std::min(files.size(), kMostFiles);
+  if (count != 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count * sizeof(int));
+    for (std::size_t i = 0; i < count; ++i) {
+      const int fd = files[i].get();
+      std::memcpy(CMSG_DATA(header) + i * sizeof fd, &fd, sizeof fd);
+    }
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+}  // namespace
 
 struct LineSocket::Impl : std::enable_shared_from_this<LineSocket::Impl> {
   Impl(Loop& l, Fd f, std::function<void(Json)> on_line, std::function<void()> on_closed)
@@ -28,7 +84,7 @@ struct LineSocket::Impl : std::enable_shared_from_this<LineSocket::Impl> {
   void read() {
     std::array<char, 65536> buffer;
     for (;;) {
-      ssize_t n = ::recv(fd.get(), buffer.data(), buffer.size(), 0);
+      ssize_t n = receive(fd.get(), buffer, arrived);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return;
       if (n <= 0) return end();
@@ -50,15 +106,16 @@ struct LineSocket::Impl : std::enable_shared_from_this<LineSocket::Impl> {
     return true;
   }
 
-  void send(const std::string& text) {
+  void send(std::string text, std::vector<Fd> files) {
     if (!fd) return;
-    out += text;
+    out.push_back({std::move(text), std::move(files)});
     flush();
   }
 
   void flush() {
     while (!out.empty()) {
-      ssize_t n = ::send(fd.get(), out.data(), out.size(), MSG_NOSIGNAL);
+      Line& next = out.front();
+      ssize_t n = transmit(fd.get(), std::string_view(next.text).substr(next.sent), next.files);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) {
         if (writable) return;
@@ -69,7 +126,9 @@ struct LineSocket::Impl : std::enable_shared_from_this<LineSocket::Impl> {
         return;
       }
       if (n < 0) return;  // the reading side tells of the end
-      out.erase(0, static_cast<std::size_t>(n));
+      next.files.clear();
+      next.sent += static_cast<std::size_t>(n);
+      if (next.sent == next.text.size()) out.pop_front();
     }
     writable.reset();
   }
@@ -86,7 +145,14 @@ struct LineSocket::Impl : std::enable_shared_from_this<LineSocket::Impl> {
   Fd fd;
   std::function<void(Json)> line;
   std::function<void()> closed;
-  std::string in, out;
+  struct Line {
+    std::string text;
+    std::vector<Fd> files;
+    std::size_t sent = 0;
+  };
+  std::string in;
+  std::deque<Line> out;
+  std::deque<Fd> arrived;
   Handle readable, writable;
 };
 
@@ -104,7 +170,19 @@ LineSocket::~LineSocket() {
 }
 
 void LineSocket::send(const Json& value) {
-  impl_->send(to_text(value) + "\n");
+  impl_->send(to_text(value) + "\n", {});
+}
+void LineSocket::send(const Json& value, std::vector<Fd> files) {
+  impl_->send(to_text(value) + "\n", std::move(files));
+}
+
+std::vector<Fd> LineSocket::take_files(std::size_t count) {
+  std::vector<Fd> out;
+  while (out.size() < count && !impl_->arrived.empty()) {
+    out.push_back(std::move(impl_->arrived.front()));
+    impl_->arrived.pop_front();
+  }
+  return out;
 }
 
 }  // namespace gpuop::cluster

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -21,6 +22,10 @@ class LineSocket {
   LineSocket(const LineSocket&) = delete;
   LineSocket& operator=(const LineSocket&) = delete;
   void send(const Json& value);
+  // The same with open files, which come with the line.
+  void send(const Json& value, std::vector<Fd> files);
+  // The next `count` files that came, within `line`; fewer when fewer did.
+  std::vector<Fd> take_files(std::size_t count);
   struct Impl;
 
  private:

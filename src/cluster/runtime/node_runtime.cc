@@ -414,20 +414,29 @@ void NodeRuntime::remove_container(const std::string& id, Done<void> done) {
   });
 }
 
+Result<Command> NodeRuntime::Impl::exec_command(const std::string& id, const std::vector<std::string>& argv,
+                                                std::vector<std::string> extra) {
+  Container* container = find_container(id);
+  if (!container || container->info.state != ContainerState::kRunning) {
+    return fail(Code::kConflict,
+                "failed to exec in container: container \"" + id + "\" is not in running state");
+  }
+  Command command{.argv = {options.launcher, "exec", "--pid", std::to_string(container->info.pid), "--bundle",
+                           bundle_dir(id).string()},
+                  .env = program_environment()};
+  command.argv.insert(command.argv.end(), extra.begin(), extra.end());
+  command.argv.emplace_back("--");
+  command.argv.insert(command.argv.end(), argv.begin(), argv.end());
+  return command;
+}
+
 void NodeRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
                        Done<ExitState> done) {
-  Container* container = impl_->find_container(id);
-  if (!container || container->info.state != ContainerState::kRunning) {
-    return done(fail(Code::kConflict,
-                     "failed to exec in container: container \"" + id + "\" is not in running state"));
-  }
-  Command command{.argv = {impl_->options.launcher, "exec", "--pid", std::to_string(container->info.pid),
-                           "--bundle", impl_->bundle_dir(id).string(), "--"},
-                  .env = impl_->program_environment()};
-  command.argv.insert(command.argv.end(), argv.begin(), argv.end());
+  auto command = impl_->exec_command(id, argv, {});
+  if (!command) return done(fail(std::move(command).error()));
   std::uint64_t number = impl_->next_exec++;
   std::weak_ptr<Impl> weak = impl_;
-  impl_->execs[number] = run_command(impl_->loop, std::move(command), limit,
+  impl_->execs[number] = run_command(impl_->loop, std::move(*command), limit,
                                      [weak, number, done = std::move(done)](Result<ExitState> state) {
                                        if (auto impl = weak.lock()) {
                                          auto held = std::move(impl->execs[number]);
@@ -436,6 +445,31 @@ void NodeRuntime::exec(const std::string& id, const std::vector<std::string>& ar
                                        }
                                        done(std::move(state));
                                      });
+}
+
+void NodeRuntime::exec_stream(const std::string& id, const std::vector<std::string>& argv,
+                              ExecStreams streams, Done<ExitState> done) {
+  // The socket's number in the launcher.
+  constexpr int kConsole = 3;
+  std::vector<std::string> extra;
+  SpawnOptions options{.stdin_fd = streams.in.get(),
+                       .stdout_fd = streams.out.get(),
+                       .stderr_fd = streams.err.get(),
+                       .new_session = true};
+  if (streams.console) {
+    options.pass_fds.emplace_back(streams.console.get(), kConsole);
+    extra = {"--console-fd", std::to_string(kConsole)};
+  }
+  auto command = impl_->exec_command(id, argv, std::move(extra));
+  if (!command) return done(fail(std::move(command).error()));
+  const std::uint64_t number = impl_->next_exec++;
+  std::weak_ptr<Impl> weak = impl_;
+  auto child = Child::spawn(impl_->loop, *command, options, [weak, number, done](const ExitState& state) {
+    if (auto impl = weak.lock()) impl->exec_streams.erase(number);
+    done(state);
+  });
+  if (!child) return done(fail(std::move(child).error()));
+  impl_->exec_streams[number] = std::move(*child);
 }
 
 void NodeRuntime::list(Done<std::vector<ContainerInfo>> done) {

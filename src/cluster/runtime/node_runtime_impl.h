@@ -93,6 +93,8 @@ struct NodeRuntime::Impl : std::enable_shared_from_this<NodeRuntime::Impl> {
   fs::path launcher_root() const { return options.engine.run_dir / "runc" / "k8s.io"; }
   fs::path exit_file(const std::string& id) const { return bundle_dir(id) / "exit.json"; }
   std::vector<std::string> program_environment() const;
+  Result<Command> exec_command(const std::string& id, const std::vector<std::string>& argv,
+                               std::vector<std::string> extra);
 
   Loop& loop;
   NodeRuntimeOptions options;
@@ -102,6 +104,7 @@ struct NodeRuntime::Impl : std::enable_shared_from_this<NodeRuntime::Impl> {
   std::map<int, std::unique_ptr<Child>> pauses;
   std::function<void(const ContainerInfo&)> on_change;
   std::map<std::uint64_t, Handle> execs;  // and pulls that take time
+  std::map<std::uint64_t, std::unique_ptr<Child>> exec_streams;
   std::uint64_t next_exec = 0;
 };
 

@@ -91,7 +91,7 @@ struct RemoteRuntime::Impl : std::enable_shared_from_this<RemoteRuntime::Impl> {
     done(ok ? *ok : Json());
   }
 
-  void call(JsonObject request, Answer done) {
+  void call(JsonObject request, Answer done, std::vector<Fd> files = {}) {
     if (!connection) {
       auto weak = weak_from_this();
       loop.post([text = away(), done = std::move(done)] { done(fail(Code::kUnavailable, text)); });
@@ -100,7 +100,7 @@ struct RemoteRuntime::Impl : std::enable_shared_from_this<RemoteRuntime::Impl> {
     std::int64_t id = next++;
     request["id"] = id;
     pending[id] = std::move(done);
-    connection->send(Json(std::move(request)));
+    connection->send(Json(std::move(request)), std::move(files));
   }
 
   Loop& loop;
@@ -172,17 +172,47 @@ void RemoteRuntime::remove_container(const std::string& id, Done<void> done) {
   impl_->call({{"call", "removeContainer"}, {"container", id}}, plain(std::move(done)));
 }
 
-void RemoteRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
-                         Done<ExitState> done) {
+namespace {
+
+JsonArray words_of(const std::vector<std::string>& argv) {
   JsonArray list;
   for (const std::string& arg : argv) list.emplace_back(arg);
-  impl_->call({{"call", "exec"}, {"container", id}, {"argv", std::move(list)}, {"limit", limit.count()}},
-              [done = std::move(done)](Result<Json> answer) {
-                if (!answer) return done(fail(std::move(answer).error()));
-                done(ExitState{static_cast<int>(get_int(*answer, {"code"})),
-                               static_cast<int>(get_int(*answer, {"signal"})),
-                               str(get_string(*answer, {"out"})), str(get_string(*answer, {"err"}))});
-              });
+  return list;
+}
+
+RemoteRuntime::Impl::Answer exit_state(Runtime::Done<ExitState> done) {
+  return [done = std::move(done)](Result<Json> answer) {
+    if (!answer) return done(fail(std::move(answer).error()));
+    done(ExitState{static_cast<int>(get_int(*answer, {"code"})),
+                   static_cast<int>(get_int(*answer, {"signal"})), str(get_string(*answer, {"out"})),
+                   str(get_string(*answer, {"err"}))});
+  };
+}
+
+}  // namespace
+
+void RemoteRuntime::exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
+                         Done<ExitState> done) {
+  impl_->call({{"call", "exec"}, {"container", id}, {"argv", words_of(argv)}, {"limit", limit.count()}},
+              exit_state(std::move(done)));
+}
+
+void RemoteRuntime::exec_stream(const std::string& id, const std::vector<std::string>& argv,
+                                ExecStreams streams, Done<ExitState> done) {
+  JsonArray names;
+  std::vector<Fd> files;
+  const auto pass = [&](const char* name, Fd& fd) {
+    if (!fd) return;
+    names.emplace_back(name);
+    files.push_back(std::move(fd));
+  };
+  pass("in", streams.in);
+  pass("out", streams.out);
+  pass("err", streams.err);
+  pass("console", streams.console);
+  impl_->call(
+      {{"call", "execStream"}, {"container", id}, {"argv", words_of(argv)}, {"files", std::move(names)}},
+      exit_state(std::move(done)), std::move(files));
 }
 
 void RemoteRuntime::list(Done<std::vector<ContainerInfo>> done) {

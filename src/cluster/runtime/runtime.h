@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/loop.h"
 #include "base/process.h"
 #include "base/result.h"
@@ -66,6 +67,14 @@ struct ContainerSpec {
   std::string termination_message_path;
 };
 
+// The streams of a program that is run in a container. Either a terminal is wanted, or any of the three are
+// there; those that are not are /dev/null.
+struct ExecStreams {
+  Fd in, out, err;
+  // The other end gets the terminal's master (SCM_RIGHTS) with one byte, or a text: why there is none.
+  Fd console;
+};
+
 enum class ContainerState { kCreated, kRunning, kExited };
 
 struct ContainerInfo {
@@ -108,6 +117,12 @@ class Runtime {
   // Runs argv inside (exec probes, lifecycle hooks).
   virtual void exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
                     Done<ExitState> done) = 0;
+  // Runs argv inside with these streams; `done` when it has ended (its output may be read later than that).
+  // It ends with its container, not with its caller. kConflict: the container does not run.
+  virtual void exec_stream(const std::string& id, const std::vector<std::string>& /*argv*/,
+                           ExecStreams /*streams*/, Done<ExitState> done) {
+    done(fail(Code::kUnsupported, "exec in container '" + id + "': this node runs no processes"));
+  }
   // Everything the runtime knows of; read at kubelet start to adopt what runs.
   virtual void list(Done<std::vector<ContainerInfo>> done) = 0;
   virtual void list_sandboxes(Done<std::vector<SandboxSpec>> done) = 0;

@@ -112,6 +112,7 @@ struct RuntimeServer::Impl : std::enable_shared_from_this<RuntimeServer::Impl> {
     }
     if (call == "removeContainer") return runtime.remove_container(name("container"), reply_plain(peer, id));
     if (call == "exec") return exec(peer, id, request);
+    if (call == "execStream") return exec_stream(peer, id, request);
     if (call == "list")
       return runtime.list(reply<std::vector<ContainerInfo>>(peer, id, [](const auto& infos) {
         JsonArray out;
@@ -129,15 +130,41 @@ struct RuntimeServer::Impl : std::enable_shared_from_this<RuntimeServer::Impl> {
            JsonObject{{"error", to_json(Error(Code::kUnsupported, "call '" + call + "': no such call"))}});
   }
 
+  std::function<void(Result<ExitState>)> reply_exit(std::uint64_t peer, const Json& id) {
+    return reply<ExitState>(peer, id, [](const ExitState& state) {
+      return Json(
+          JsonObject{{"code", state.code}, {"signal", state.signal}, {"out", state.out}, {"err", state.err}});
+    });
+  }
+  static std::vector<std::string> words_of(const Json& request, std::string_view key) {
+    std::vector<std::string> out;
+    for (const Json& item : get_array(request, {key})) out.push_back(str(as_text(item)));
+    return out;
+  }
+
   void exec(std::uint64_t peer, const Json& id, const Json& request) {
-    std::vector<std::string> argv;
-    for (const Json& item : get_array(request, {"argv"})) argv.push_back(str(as_text(item)));
-    runtime.exec(
-        str(get_string(request, {"container"})), argv, Duration(get_int(request, {"limit"})),
-        reply<ExitState>(peer, id, [](const ExitState& state) {
-          return Json(JsonObject{
-              {"code", state.code}, {"signal", state.signal}, {"out", state.out}, {"err", state.err}});
-        }));
+    runtime.exec(str(get_string(request, {"container"})), words_of(request, "argv"),
+                 Duration(get_int(request, {"limit"})), reply_exit(peer, id));
+  }
+
+  void exec_stream(std::uint64_t peer, const Json& id, const Json& request) {
+    const std::vector<std::string> names = words_of(request, "files");
+    std::vector<Fd> files = peers[peer]->take_files(names.size());
+    if (files.size() != names.size()) {
+      return answer(
+          peer, id,
+          JsonObject{{"error", to_json(Error(Code::kInvalid, "call 'execStream': files are missing"))}});
+    }
+    ExecStreams streams;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      Fd& into = names[i] == "in"    ? streams.in
+                 : names[i] == "out" ? streams.out
+                 : names[i] == "err" ? streams.err
+                                     : streams.console;
+      into = std::move(files[i]);
+    }
+    runtime.exec_stream(str(get_string(request, {"container"})), words_of(request, "argv"),
+                        std::move(streams), reply_exit(peer, id));
   }
 
   Loop& loop;
