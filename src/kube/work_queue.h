@@ -22,7 +22,7 @@ struct QueueOptions {
 class WorkQueue {
  public:
   // Work on `key`; call `finished` exactly once: true forgets the key's failures, false retries it with
-  // back-off.
+  // back-off. A conflict is no success: what there is now may be known already, so that no event follows.
   using Work = std::function<void(const std::string& key, std::function<void(bool ok)> finished)>;
   WorkQueue(Loop& loop, Work work, QueueOptions options = {});
   ~WorkQueue();

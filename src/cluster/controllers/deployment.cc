@@ -227,7 +227,7 @@ class DeploymentController final : public Controller {
         .patch(kube::kReplicaSets, kube::namespace_of(set), kube::name_of(set), kube::Patch::kMerge, patch,
                {},
                [done = gather.step()](kube::ApiResult<> result) {
-                 done(result || result.error().not_found() || result.error().conflict());
+                 done(result || result.error().not_found());
                })
         .detach();
   }

@@ -293,7 +293,7 @@ class EndpointController final : public Controller {
         .remove(kEndpoints, kube::namespace_of(*there), kube::name_of(*there),
                 {.precondition_uid = str(kube::uid_of(*there))},
                 [finished = std::move(finished)](kube::ApiResult<> result) {
-                  finished(settled(result) || result.error().conflict());
+                  finished(settled(result));
                 })
         .detach();
   }

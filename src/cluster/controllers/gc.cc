@@ -413,7 +413,7 @@ class GarbageCollector final : public Controller {
     context_.client
         .remove(node.type->resource(), node.ns, node.name, options,
                 [finished = std::move(finished)](kube::ApiResult<> result) {
-                  finished(result || result.error().not_found() || result.error().conflict());
+                  finished(result || result.error().not_found());
                 })
         .detach();
   }

@@ -266,7 +266,7 @@ class JobController final : public Controller {
         .remove(kube::kJobs, kube::namespace_of(job), kube::name_of(job),
                 {.propagation = "Foreground", .precondition_uid = str(kube::uid_of(job))},
                 [finished = std::move(finished)](kube::ApiResult<> result) {
-                  finished(result || result.error().not_found() || result.error().conflict());
+                  finished(result || result.error().not_found());
                 })
         .detach();
   }

@@ -242,7 +242,7 @@ class NodeController final : public Controller {
         .remove(kube::kPods, kube::namespace_of(pod), kube::name_of(pod),
                 {.grace_seconds = grace, .precondition_uid = str(kube::uid_of(pod))},
                 [finished = std::move(finished)](kube::ApiResult<> result) {
-                  finished(result || result.error().not_found() || result.error().conflict());
+                  finished(result || result.error().not_found());
                 })
         .detach();
   }

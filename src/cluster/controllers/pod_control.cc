@@ -133,12 +133,13 @@ void PodControl::remove(const Json& owner, const Json& pod, std::function<void(b
           [weak = std::weak_ptr(impl_), uid, owner, name, done = std::move(done)](kube::ApiResult<> result) {
             const auto self = weak.lock();
             if (!self) return;
-            const bool gone = !result && (result.error().not_found() || result.error().conflict());
+            const bool gone = !result && result.error().not_found();
             if (result) {
               self->event(owner, "Normal", "SuccessfulDelete", "Deleted pod: " + name);
             } else if (!gone) {
               self->removing.erase(uid);
-              self->event(owner, "Warning", "FailedDelete", "Error deleting: " + result.error().message);
+              if (!result.error().conflict())
+                self->event(owner, "Warning", "FailedDelete", "Error deleting: " + result.error().message);
             }
             done(result || gone);
           })

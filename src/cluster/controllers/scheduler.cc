@@ -184,12 +184,11 @@ class Scheduler final : public Controller {
                     return finished(true);
                   }
                   release(uid);
-                  const bool settled = result.error().not_found() || result.error().conflict();
-                  if (!settled) {
+                  if (!result.error().not_found() && !result.error().conflict()) {
                     log::warn("pod is not bound",
                               {{"pod", kube::object_key(*pod)}, {"why", result.error().message}});
                   }
-                  finished(settled);
+                  finished(result.error().not_found());
                 })
         .detach();
   }

@@ -236,9 +236,10 @@ void PodWorker::delete_from_api() {
   delete_ = context_.client.remove(
       kube::kPods, ns_, name_, {.propagation = {}, .grace_seconds = 0, .precondition_uid = uid_},
       safe([this](const kube::ApiResult<>& answer) {
-        // Gone, or another pod has its name, or a finalizer holds it: the informer tells when it is gone.
-        if (answer || !answer.error().unavailable()) {
-          if (!answer && (answer.error().not_found() || answer.error().conflict())) api_gone_ = true;
+        // Gone, or a finalizer holds it: the informer tells when it is gone. A conflict may be another pod of
+        // its name, which the informer tells too, or mean nothing.
+        if (answer || !(answer.error().unavailable() || answer.error().conflict())) {
+          if (!answer && answer.error().not_found()) api_gone_ = true;
           return schedule_sync();
         }
         deleting_ = false;
