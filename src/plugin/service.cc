@@ -96,7 +96,7 @@ struct Service::Impl {
     if (!next->nvml_missing) {
       next->cdi = TRY_IN(write_cdi_specs(settings, facts, next->plan, options.cdi_dir), "write CDI specs");
     }
-    TRY(some_node_seen(*next));
+    TRY(some_node_seen(*next, facts));
     run = std::move(next);
     kubelet = identity(settings.kubelet_socket);
     warn_of_stale_names();
@@ -115,13 +115,21 @@ struct Service::Impl {
   }
 
   // Not one device node of any GPU: what is mounted here as the driver's root is one that is gone, which a
-  // driver container that starts anew leaves to whoever started in between. Only a new container sees the new
-  // one.
-  static Result<> some_node_seen(const Run& run) {
+  // driver container that starts anew leaves to whoever started in between, or this container was made while
+  // the nodes were. Only a new container sees them.
+  static Result<> some_node_seen(const Run& run, const Facts& facts) {
+    if (!run.settings.fail_on_init_error) return {};
+    if (run.nvml_missing || facts.platform == Platform::kTegra) return {};
+    if (facts.inventory.gpus.empty() && facts.inventory.unread == 0) {
+      const auto driven = list_dir(kernel_path("/proc/driver/nvidia/gpus"));
+      if (!driven || driven->empty()) return {};
+      return fail(Code::kUnavailable,
+                  "find device nodes: NVML finds no GPU in this container, the kernel's driver has " +
+                      std::to_string(driven->size()) + ": the container has been made without their nodes");
+    }
     std::size_t devices = 0;
     for (const Resource& resource : run.plan.resources) devices += resource.devices.size();
-    if (!run.settings.fail_on_init_error || run.cdi.missing.empty() || run.cdi.missing.size() < devices)
-      return {};
+    if (run.cdi.missing.empty() || run.cdi.missing.size() < devices) return {};
     const auto& [name, path] = *run.cdi.missing.begin();
     return fail(Code::kUnavailable, "find device nodes: none of the GPUs has one, " + path +
                                         " is not there: the "

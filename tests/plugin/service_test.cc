@@ -158,6 +158,22 @@ constexpr const char* kThreeReplicas = "sharing: {timeSlicing: {resources: [{nam
 // Suites are named after the spec; each test gets the fixture through a class of that name.
 class device_plugin_service : public ServicePlugin {};
 
+// As happens to one that starts together with a driver container: the nodes never come into it.
+// (First: the library asks for nodes when it is initialised, and a watch of an earlier test may hold it.)
+TEST_F(device_plugin_service, a_container_made_before_the_gpus_nodes_ends_for_a_new_one) {
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(remove_file(hardware_nodes() / ("nvidia" + std::to_string(i))));
+  const auto started = start();
+  env_["FAIL_ON_INIT_ERROR"] = "false";
+  const auto told_to_stay = start();
+  ASSERT_TRUE(sim::make_device_nodes(kernel(), hardware_nodes()));
+  ASSERT_FALSE(started);
+  EXPECT_EQ(
+      started.error().text(),
+      "find device nodes: NVML finds no GPU in this container, the kernel's driver has 4: the container "
+      "has been made without their nodes");
+  EXPECT_TRUE(told_to_stay) << told_to_stay.error().text();
+}
+
 TEST_F(device_plugin_service, case01_registers_and_lists) {
   kubelet_starts();
   ASSERT_TRUE(start());
