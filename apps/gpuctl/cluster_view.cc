@@ -1,6 +1,7 @@
 #include "cluster_view.h"
 
 #include "fleet/faults.h"
+#include "fleet/refusals.h"
 
 namespace gpuop {
 namespace {
@@ -9,6 +10,12 @@ kube::InformerOptions keep(std::string ns, std::vector<std::string> fields) {
   kube::InformerOptions options;
   options.ns = std::move(ns);
   options.keep = std::move(fields);
+  return options;
+}
+
+kube::InformerOptions refused_pods(const std::string& ns) {
+  kube::InformerOptions options = keep(ns, fleet::event_fields());
+  options.field_selector = fleet::kRefusedPods;
   return options;
 }
 
@@ -26,8 +33,10 @@ ClusterWatch::ClusterWatch(kube::Client& client, const std::string& ns)
       pods(client, kube::kPods, keep(ns, fleet::pod_fields())),
       daemonsets(client, kube::kDaemonSets, keep(ns, fleet::daemonset_fields())),
       gpu_clusters(client, kube::kGpuClusters, keep("", {"status"})),
-      drivers(client, kube::kNvidiaDrivers, keep("", {"status"})) {
-  for (kube::Informer* informer : {&policies, &nodes, &pods, &daemonsets, &gpu_clusters, &drivers}) {
+      drivers(client, kube::kNvidiaDrivers, keep("", {"status"})),
+      refusals(client, kube::kEvents, refused_pods(ns)) {
+  for (kube::Informer* informer :
+       {&policies, &nodes, &pods, &daemonsets, &gpu_clusters, &drivers, &refusals}) {
     informer->on_change([this](const auto&, const auto&) {
       if (changed_) changed_();
     });
@@ -42,8 +51,9 @@ Result<> ClusterWatch::wait_synced(Loop& loop, Duration limit) {
     return informer.synced() || !informer.fault().empty();
   };
   const auto synced = [&] {
-    return !undefined().empty() || (policies.synced() && nodes.synced() && pods.synced() &&
-                                    known(daemonsets) && known(gpu_clusters) && known(drivers));
+    return !undefined().empty() ||
+           (policies.synced() && nodes.synced() && pods.synced() && known(daemonsets) &&
+            known(gpu_clusters) && known(drivers) && known(refusals));
   };
   const bool answered = loop.run_until(synced, limit);
   if (std::string why = undefined(); !why.empty()) return fail(Code::kNotFound, std::move(why));
@@ -61,7 +71,7 @@ fleet::Objects ClusterWatch::all_pods() const {
 
 fleet::ClusterChain ClusterWatch::chain() const {
   return fleet::cluster_chain({all_of(policies), all_of(nodes), all_of(pods), all_of(daemonsets),
-                               all_of(gpu_clusters), all_of(drivers)});
+                               all_of(gpu_clusters), all_of(drivers), all_of(refusals)});
 }
 
 }  // namespace gpuop

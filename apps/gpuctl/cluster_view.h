@@ -21,7 +21,7 @@ class ClusterWatch {
   fleet::ClusterChain chain() const;
   fleet::Objects all_pods() const;  // of the operator's namespace
 
-  kube::Informer policies, nodes, pods, daemonsets, gpu_clusters, drivers;
+  kube::Informer policies, nodes, pods, daemonsets, gpu_clusters, drivers, refusals;
 
  private:
   std::function<void()> changed_;

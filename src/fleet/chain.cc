@@ -60,13 +60,10 @@ const Json* driver_pod(const Objects& pods) {
 }
 
 // A pod of an operand that is being deleted: its DaemonSet makes no other before it is gone.
-const Json* ending_pod(const Objects& pods, std::string_view app) {
-  const auto found = std::ranges::find_if(pods, [app](const auto& pod) {
-    const bool ours =
-        kube::label(*pod, "app") == app ||
-        (app == kDriver.app && kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver");
-    return ours && has(*pod, {"metadata", "deletionTimestamp"});
-  });
+template <class Ours>
+const Json* ending_pod(const Objects& pods, Ours ours) {
+  const auto found = std::ranges::find_if(
+      pods, [&ours](const auto& pod) { return ours(*pod) && has(*pod, {"metadata", "deletionTimestamp"}); });
   return found == pods.end() ? nullptr : found->get();
 }
 
@@ -129,18 +126,29 @@ void switch_off(Stage& stage, const std::string& why, bool here) {
   stage.here = here;
 }
 
-// There is no pod of an operand. True: it is known why.
-bool missing(Stage& stage, const View& view, std::string_view app) {
-  const std::string_view ns = view.pods.empty() ? "" : kube::namespace_of(*view.pods.front());
-  Missing why = why_missing(view.node, view.facts.daemonsets, app, ns);
-  const Json* old = why.certain ? nullptr : ending_pod(view.pods, app);
+// There is no pod of an operand, and `old` of an earlier one is ending. True: it is known why.
+bool missing(Stage& stage, Missing why, const Json* old) {
+  if (why.certain) old = nullptr;
   stage.ending = old != nullptr;
   stage.kept_off = why.kept_off;
   stage.detail = old ? "the old pod " + std::string(kube::name_of(*old)) +
                            " is ending, and another comes when it is gone"
                      : std::move(why.detail);
   stage.cure = old ? "" : std::move(why.cure);
+  if (why.refused) {
+    stage.state = StageState::kFailed;
+    stage.by_itself = true;
+  }
   return why.certain || stage.ending;
+}
+
+bool missing(Stage& stage, const View& view, std::string_view app) {
+  const std::string_view ns = view.pods.empty() ? "" : kube::namespace_of(*view.pods.front());
+  const Json* old = ending_pod(view.pods, [app](const Json& pod) {
+    return kube::label(pod, "app") == app ||
+           (app == kDriver.app && kube::label(pod, "app.kubernetes.io/component") == "nvidia-driver");
+  });
+  return missing(stage, why_missing(view.node, view.facts, app, ns), old);
 }
 
 void failed(Stage& stage, const Json& pod, const Fault& fault) {
@@ -301,7 +309,7 @@ void still_holds(Stage& stage, const View& view, const Operand& operand, const J
     if (auto fault = view.fault(*worker)) failed(stage, *worker, *fault);
   } else if (Stage why = new_stage(operand.stage); wanted(view, operand)) {
     missing(why, view, operand.app);
-    if (why.ending || why.kept_off) stage = std::move(why);
+    if (why.ending || why.kept_off || why.state == StageState::kFailed) stage = std::move(why);
   }
 }
 
@@ -338,6 +346,10 @@ Stage validated(const View& view, const Operand& operand, const Json* worker, bo
     }
   }
   if (proof.note) noted(stage, view, operand, *proof.note, worker);
+  if (!proof.status) {
+    // The node has no room for it.
+    if (auto fault = view.fault(*view.validator)) failed(stage, *view.validator, *fault);
+  }
   explain_by_worker(stage, view, operand, worker);
   if (stage.detail.empty() && not_started(proof.status)) explain_start(stage, view);
   if (stage.detail.empty()) not_ready(stage, *view.validator);
@@ -476,28 +488,51 @@ std::vector<std::string> discovery_faults(const View& view) {
   return out;
 }
 
-// Whether a pod is of a DaemonSet of ours; where DaemonSets are not known, of any.
-bool of_an_operand(const View& view, const Json& owner) {
-  if (view.facts.daemonsets.empty()) return true;
-  const auto set = std::ranges::find_if(view.facts.daemonsets, [&owner](const auto& each) {
-    return kube::name_of(*each) == get_string(owner, {"name"});
-  });
-  const Json* above = set == view.facts.daemonsets.end() ? nullptr : kube::controller_of(**set);
+// The DaemonSet of an operand of ours.
+bool of_an_operand(const Json& set) {
+  const Json* above = kube::controller_of(set);
   return above && get_string(*above, {"apiVersion"}).starts_with("nvidia.com/");
 }
+// Where DaemonSets are not known, every one may be.
+bool of_an_operand(const View& view, std::string_view name) {
+  if (view.facts.daemonsets.empty()) return true;
+  return std::ranges::any_of(view.facts.daemonsets, [name](const auto& set) {
+    return kube::name_of(*set) == name && of_an_operand(*set);
+  });
+}
 
-// Operands without a stage of their own are shown where they are not ready: their policy is not either.
-std::vector<Stage> others(const View& view) {
+// Whether an operand has a stage of its own. `pod`: a pod or a template of one.
+bool has_stage(const Json& pod) {
   static const std::set<std::string_view> kShown = {kValidator,  kDriver.app,    kToolkit.app, kPlugin.app,
                                                     kLabels.app, kTelemetry.app, kSandbox.app};
-  std::map<std::string, const Json*> newest;
+  return kShown.contains(kube::label(pod, "app")) ||
+         kube::label(pod, "app.kubernetes.io/component") == "nvidia-driver";
+}
+
+// The name of the DaemonSet that a pod is of; "" when it is of none.
+std::string_view daemonset_of(const Json& pod) {
+  const Json* owner = kube::controller_of(pod);
+  return owner && get_string(*owner, {"kind"}) == "DaemonSet" ? get_string(*owner, {"name"}) : "";
+}
+
+// An operand that is wanted on the node and has no pod there.
+Stage without_pod(const View& view, const Json& set) {
+  Stage stage = new_stage(kube::name_of(set));
+  missing(stage, why_no_pod(view.node, view.facts, set),
+          ending_pod(view.pods, [&set](const Json& pod) { return daemonset_of(pod) == kube::name_of(set); }));
+  return stage;
+}
+
+// Operands without a stage of their own are shown where they are not ready, or not there: their policy is not
+// ready either.
+std::vector<Stage> others(const View& view) {
+  std::map<std::string_view, const Json*> newest;
   for (const auto& pod : view.pods) {
-    const Json* owner = kube::controller_of(*pod);
-    if (!owner || get_string(*owner, {"kind"}) != "DaemonSet" || kShown.contains(kube::label(*pod, "app")) ||
-        kube::label(*pod, "app.kubernetes.io/component") == "nvidia-driver" || is_discovery(*pod) ||
-        has(*pod, {"metadata", "deletionTimestamp"}) || !of_an_operand(view, *owner))
+    const auto set = daemonset_of(*pod);
+    if (set.empty() || has_stage(*pod) || is_discovery(*pod) ||
+        has(*pod, {"metadata", "deletionTimestamp"}) || !of_an_operand(view, set))
       continue;
-    const Json*& known = newest[std::string(get_string(*owner, {"name"}))];
+    const Json*& known = newest[set];
     if (!known || newer(*pod, *known)) known = pod.get();
   }
   std::vector<Stage> out;
@@ -508,6 +543,13 @@ std::vector<Stage> others(const View& view) {
     if (auto fault = view.fault(*pod)) failed(stage, *pod, *fault);
     out.push_back(std::move(stage));
   }
+  for (const auto& set : view.facts.daemonsets) {
+    const Json* pod = find(*set, {"spec", "template"});
+    if (pod && !newest.contains(kube::name_of(*set)) && of_an_operand(*set) && !has_stage(*pod) &&
+        wanted_on(view.node, *set))
+      out.push_back(without_pod(view, *set));
+  }
+  std::ranges::sort(out, {}, &Stage::name);
   return out;
 }
 

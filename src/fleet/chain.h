@@ -32,7 +32,7 @@ struct LogRef {
 
 struct Stage {
   // discovered, driver, toolkit, cuda, plugin, labels, telemetry; behind them other operands that are not
-  // ready, by their label app
+  // ready or have no pod here, by the names of their DaemonSets
   std::string name;
   StageState state = StageState::kWaiting;
   std::string detail;  // the evidence: "driver 595.91.07 of the driver container"; why it fails or waits
@@ -103,9 +103,10 @@ std::set<std::string> switched_off(const Objects& policies);
 struct ChainFacts {
   std::set<std::string> off;  // switched_off()
   Objects daemonsets;         // of the operator's namespace; empty where they are not known
+  std::map<std::string, std::string> refused{};  // refused_pods()
 };
 
-// `pods`: those of the operator's namespace on this node.
+// `pods`: those of the operator's namespace on this node, or made for it.
 NodeChain chain_of(const Json& node, const Objects& pods, const ChainFacts& facts = {});
 
 // What of an object the chain reads, as an informer's `keep`.
@@ -136,6 +137,7 @@ struct ClusterObjects {
   Objects policies, nodes, pods;
   Objects daemonsets;  // of the operator's namespace
   Objects gpu_clusters, drivers;
+  Objects events{};  // of pods that were refused (refusals.h)
 };
 ClusterChain cluster_chain(const ClusterObjects& objects);
 

@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "fleet/chain.h"
+#include "fleet/missing.h"
+#include "fleet/refusals.h"
 #include "kube/object.h"
 
 namespace gpuop::fleet {
@@ -155,6 +157,7 @@ std::vector<std::string> node_fields() {
 }
 std::vector<std::string> pod_fields() {
   return {"spec.nodeName",
+          "spec.affinity!spec.nodeName",
           "status.phase",
           "status.reason",
           "status.message",
@@ -163,8 +166,10 @@ std::vector<std::string> pod_fields() {
           "status.initContainerStatuses"};
 }
 std::vector<std::string> daemonset_fields() {
-  return {"spec.template.metadata.labels", "spec.template.spec.nodeSelector", "spec.template.spec.affinity",
-          "spec.template.spec.tolerations", "spec.template.spec.hostNetwork"};
+  return {"spec.template.metadata.labels",  "spec.template.spec.nodeSelector",
+          "spec.template.spec.affinity",    "spec.template.spec.tolerations",
+          "spec.template.spec.hostNetwork", "status.desiredNumberScheduled",
+          "status.currentNumberScheduled"};
 }
 
 std::string BrokenLink::text() const {
@@ -221,8 +226,8 @@ ClusterChain cluster_chain(const ClusterObjects& objects) {
   for (const auto& each : objects.gpu_clusters) chain.others.push_back(resource_of(*each, "GPUCluster"));
   for (const auto& each : objects.drivers) chain.others.push_back(resource_of(*each, "NVIDIADriver"));
   std::map<std::string_view, Objects> by_node;
-  for (const auto& pod : objects.pods) by_node[get_string(*pod, {"spec", "nodeName"})].push_back(pod);
-  const ChainFacts facts{switched_off(objects.policies), objects.daemonsets};
+  for (const auto& pod : objects.pods) by_node[target_node(*pod)].push_back(pod);
+  const ChainFacts facts{switched_off(objects.policies), objects.daemonsets, refused_pods(objects.events)};
   for (const auto& node : objects.nodes)
     chain.nodes.push_back(chain_of(*node, by_node[kube::name_of(*node)], facts));
   std::ranges::sort(chain.nodes, {}, &NodeChain::name);

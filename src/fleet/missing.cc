@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "fleet/kubectl.h"
+#include "fleet/refusals.h"
 #include "kube/object.h"
 
 namespace gpuop::fleet {
@@ -95,7 +96,34 @@ Missing by_selector(const Json& node, const Json& set, bool kept_off) {
           true, kept_off};
 }
 
+// The controller does not count a pod that it could not make.
+bool lacks_pods(const Json& set) {
+  const auto wanted = get_int(set, {"status", "desiredNumberScheduled"});
+  return wanted == 0 || get_int(set, {"status", "currentNumberScheduled"}) < wanted;
+}
+
+Missing by_refusal(const Json& set, const std::string& why) {
+  Missing out;
+  out.certain = out.refused = true;
+  out.detail = "DaemonSet " + std::string(kube::name_of(set)) + " cannot make its pod: " + why;
+  const std::string cure = cure_of_refusal(why);
+  out.cure = cure.empty() ? "see what refuses it: " + kubectl(set, "describe daemonset") : cure.substr(2);
+  return out;
+}
+
 }  // namespace
+
+std::string_view target_node(const Json& pod) {
+  if (const auto name = get_string(pod, {"spec", "nodeName"}); !name.empty()) return name;
+  for (const Json& term :
+       get_array(pod, {"spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+                       "nodeSelectorTerms"}))
+    for (const Json& field : get_array(term, {"matchFields"}))
+      if (const auto& values = get_array(field, {"values"});
+          get_string(field, {"key"}) == "metadata.name" && values.size() == 1)
+        return as_text(values[0]);
+  return {};
+}
 
 const Json* taint_keeping_off(const Json& node, const Json& pod_spec) {
   for (const Json& taint : get_array(node, {"spec", "taints"})) {
@@ -107,7 +135,31 @@ const Json* taint_keeping_off(const Json& node, const Json& pod_spec) {
   return nullptr;
 }
 
-Missing why_missing(const Json& node, const Objects& daemonsets, std::string_view app, std::string_view ns) {
+bool wanted_on(const Json& node, const Json& set) {
+  const Json& spec = pod_spec_of(set);
+  const Json* owner = kube::controller_of(set);
+  bool any = false;
+  for (const auto& [key, value] : get_object(spec, {"nodeSelector"})) {
+    if (!key.starts_with("nvidia.com/") && !key.starts_with("feature.node.kubernetes.io/")) continue;
+    if (kube::label(node, key) != as_text(value)) return false;
+    any = true;
+  }
+  return any && owner && get_string(*owner, {"kind"}) == "ClusterPolicy" ? true
+                                                                         : kube::node_matches(node, spec);
+}
+
+Missing why_no_pod(const Json& node, const ChainFacts& facts, const Json& set) {
+  if (!kube::node_matches(node, pod_spec_of(set))) return by_selector(node, set, true);
+  if (const Json* taint = taint_keeping_off(node, pod_spec_of(set)))
+    return by_taint(node, facts.daemonsets, set, *taint);
+  const auto refused = facts.refused.find(std::string(kube::name_of(set)));
+  if (refused != facts.refused.end() && lacks_pods(set)) return by_refusal(set, refused->second);
+  return {"pod of " + std::string(kube::name_of(set)) + " is not there yet",
+          "see why its DaemonSet makes none: " + kubectl(set, "describe daemonset")};
+}
+
+Missing why_missing(const Json& node, const ChainFacts& facts, std::string_view app, std::string_view ns) {
+  const Objects& daemonsets = facts.daemonsets;
   const std::string name(app);
   Missing out{"pod of " + name + " is not there yet",
               "see why its DaemonSet makes none: " + kubectl(ns, "describe daemonset", name), false};
@@ -119,10 +171,9 @@ Missing why_missing(const Json& node, const Objects& daemonsets, std::string_vie
     if (!fits && kube::node_matches(node, pod_spec_of(*set))) fits = set.get();
   }
   if (fits) {
-    if (const Json* taint = taint_keeping_off(node, pod_spec_of(*fits)))
-      return by_taint(node, daemonsets, *fits, *taint);
-    out.cure = "see why its DaemonSet makes none: " + kubectl(*fits, "describe daemonset");
-    return out;
+    Missing why = why_no_pod(node, facts, *fits);
+    if (!why.certain) why.detail = std::move(out.detail);
+    return why;
   }
   if (any) return by_selector(node, *any, app != kDriver);
   if (!daemonsets.empty()) {

@@ -28,7 +28,7 @@ struct InformerOptions {
   // metadata.{name,namespace,uid,resourceVersion,generation,
   // labels,annotations,ownerReferences,deletionTimestamp,creationTimestamp,finalizers}: "spec.nodeName",
   // "status.conditions". "*": the whole object but managedFields and last-applied-configuration. Single
-  // annotations, their dots as "\\.", stand in place of all.
+  // annotations, their dots as "\\.", stand in place of all. "PATH!OTHER": where OTHER, kept too, is not.
   std::vector<std::string> keep;
   // Dotted paths that are left out all the same: "metadata.annotations" of a kind with many objects.
   std::vector<std::string> drop;

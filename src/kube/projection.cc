@@ -111,7 +111,12 @@ Projection::Projection(const Resource& type, const std::vector<std::string>& kee
     if (!some || path != kAnnotations) add(keep_, path);
   for (const std::string& path : keep) {
     if (path == "*") everything_ = true;
-    add(keep_, path);
+    const auto other = path.find('!');
+    add(keep_, std::string_view(path).substr(0, other));
+    if (other == std::string::npos) continue;
+    Unless& unless = unless_.emplace_back();
+    add(unless.other, std::string_view(path).substr(other + 1));
+    add(unless.drop, std::string_view(path).substr(0, other));
   }
   for (const std::string& path : drop) add(drop_, path);
 }
@@ -162,6 +167,14 @@ void Projection::prune(Json& value, const Node& node) {
   }
 }
 
+bool Projection::has(const Json& value, const Node& node) {
+  if (node.whole) return true;
+  return std::ranges::any_of(node.children, [&value](const auto& child) {
+    const Json* inner = find(value, {child.first});
+    return inner != nullptr && has(*inner, child.second);
+  });
+}
+
 std::shared_ptr<const Json> Projection::apply(Json object) const {
   return pack(cut_down(std::move(object)));
 }
@@ -172,6 +185,8 @@ Json Projection::cut_down(Json object) const {
   Json kept = everything_ ? std::move(object) : cut(object, keep_);
   remove(kept, {"metadata", "managedFields"});
   prune(kept, drop_);
+  for (const Unless& each : unless_)
+    if (has(kept, each.other)) prune(kept, each.drop);
   // Servers may leave these out of the items of a list.
   if (get_string(kept, {"apiVersion"}).empty()) set(kept, {"apiVersion"}, Json(api_version_));
   if (get_string(kept, {"kind"}).empty()) set(kept, {"kind"}, Json(kind_));

@@ -20,6 +20,7 @@ class Projection {
   // "*" keeps everything but managedFields and the last-applied-configuration annotation.
   // A dot of a key is written "\\.". Single annotations ("metadata.annotations.example\\.com/a") are kept in
   // place of all.
+  // "PATH!OTHER": PATH is kept of objects that have no OTHER ("spec.affinity!spec.nodeName").
   // `drop`: dotted paths that are left out all the same ("metadata.annotations").
   Projection(const Resource& type, const std::vector<std::string>& keep,
              const std::vector<std::string>& drop);
@@ -35,12 +36,17 @@ class Projection {
   static void add(Node& root, std::string_view path);
   static Json cut(const Json& value, const Node& node);
   static void prune(Json& value, const Node& node);
+  static bool has(const Json& value, const Node& node);
 
   std::string api_version_;
   std::string kind_;
   bool everything_ = false;
   Node keep_;
   Node drop_;
+  struct Unless {
+    Node other, drop;
+  };
+  std::vector<Unless> unless_;
 };
 
 // An object as a collection keeps it.

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "fleet/missing.h"
 #include "hardware/validation_note.h"
 #include "kube/object.h"
 
@@ -17,6 +18,7 @@ std::string map_key(std::string_view api_version, std::string_view kind) {
 // What a node's chain reads of its pods, and who wakes them.
 std::vector<std::string> pod_fields() {
   std::vector<std::string> out{"spec.nodeName",
+                               "spec.affinity!spec.nodeName",
                                "spec.runtimeClassName",
                                "status.phase",
                                "status.reason",
@@ -69,7 +71,7 @@ ClusterCache::ClusterCache(kube::Client& client, std::string ns) : client_(clien
   add(kube::kDaemonSets, ns_, {"spec", "status"});
   add(kube::kPods, ns_, pod_fields(), {}, true);
   of(kube::kPods).add_index("node", [](const Json& pod) {
-    return std::vector<std::string>{str(get_string(pod, {"spec", "nodeName"}))};
+    return std::vector<std::string>{str(fleet::target_node(pod))};
   });
   of(kube::kPods).add_index("kind", [](const Json& pod) {
     return std::vector<std::string>{kind_of_pod(pod)};

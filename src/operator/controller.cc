@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "fleet/missing.h"
 #include "hardware/validation_note.h"
 #include "kube/events.h"
 #include "kube/informer.h"
@@ -21,6 +22,7 @@
 #include "operator/node_labels.h"
 #include "operator/readiness.h"
 #include "operator/refusals.h"
+#include "operator/refused_pods.h"
 #include "operator/review.h"
 #include "operator/server.h"
 #include "operator/status_writer.h"
@@ -46,6 +48,12 @@ struct Controller::Impl {
         health(c, cache, events, metrics),
         waker(l, c, options.ns),
         configured(c, kube::kEvents, configured_runtimes(options.ns)),
+        refused_pods(
+            c, options.ns,
+            [this](const std::string& daemonset) {
+              if (const auto set = cache.of(kube::kDaemonSets).get(kube::object_key(options.ns, daemonset)))
+                look_where_wanted(*set);
+            }),
         policies(
             l,
             [this](const std::string& key, const Finished& done) {
@@ -113,6 +121,7 @@ struct Controller::Impl {
   void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
                   const Finished& done);
   void look_again(const std::string& node);
+  void look_where_wanted(const Json& daemonset);
   void look(const Object& node, const fleet::NodeChain& chain, bool wanted, const Finished& done);
   ClusterView view() const;
   void reconcile_node(const std::string& name, const Finished& done);
@@ -135,6 +144,7 @@ struct Controller::Impl {
   NodeHealth health;
   Waker waker;
   kube::Informer configured;  // Events of toolkits
+  RefusedPods refused_pods;
   kube::WorkQueue policies;
   kube::WorkQueue nodes;
   kube::WorkQueue drivers;
@@ -295,6 +305,9 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     }
   }
   if (type.kind == "ClusterPolicy") driver_controller.touch_all();
+  if (type.kind == "DaemonSet") refused_pods.seen(now ? *now : *old, !now);
+  if (type.kind == "DaemonSet" && (!old || !now || moves_pods(*old, *now)))
+    look_where_wanted(now ? *now : *old);
   if (type.kind == "Pod") {
     waker.changed(old, now);
     const Object& pod = now ? now : old;
@@ -305,7 +318,7 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     };
     const auto ends = [](const Object& each) { return has(*each, {"metadata", "deletionTimestamp"}); };
     if (!before || !after || *before != *after || note(old) != note(now) || ends(old) != ends(now))
-      look_again(str(get_string(*pod, {"spec", "nodeName"})));
+      look_again(str(fleet::target_node(*pod)));
     // Beside that they matter for OnDelete readiness alone, and there only what their status says.
     const Json* owner = kube::controller_of(*pod);
     if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
@@ -600,6 +613,11 @@ void Controller::Impl::look_again(const std::string& node) {
   if (leading && !node.empty()) nodes.add(node);
 }
 
+void Controller::Impl::look_where_wanted(const Json& daemonset) {
+  if (const Json* spec = find(daemonset, {"spec", "template", "spec"}); spec && leading)
+    for (const std::string& node : cache.gpu_nodes().placed(*spec)) look_again(node);
+}
+
 void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, bool wanted,
                             const Finished& done) {
   const std::string name(kube::name_of(*node));
@@ -626,7 +644,7 @@ void Controller::Impl::reconcile_node(const std::string& name, const Finished& d
   }
   const NodeChange change = labels_of(node);
   const bool served = change.gpu && wants_operands(*node);
-  const auto chain = health.chain(*node);
+  const auto chain = health.chain(*node, refused_pods.why());
   const bool advertised = !active_spec->device_plugin.enabled || fleet::not_allocatable(*node).empty();
   const bool validated = chain.usable() && is_gpu(node) && advertised;
   const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);

@@ -19,16 +19,10 @@ bool takes_pod(const Json& node, const Json& pod_spec) {
 
 // How many nodes with GPUs the template is for; beyond `enough` nobody counts.
 std::int64_t nodes_for(const ClusterCache& cache, const Json& pod_spec, std::int64_t enough) {
-  std::set<Label> placing;
-  for (const auto& [key, value] : get_object(pod_spec, {"nodeSelector"}))
-    if (places_operands(key)) placing.emplace(key, as_text(value));
   std::int64_t count = 0;
-  for (const auto& [labels, names] : cache.gpu_nodes().placements()) {
-    if (!std::ranges::includes(labels, placing)) continue;
-    for (const std::string& name : names) {
-      const auto node = cache.of(kube::kNodes).get(name);
-      if (node && takes_pod(*node, pod_spec) && ++count > enough) return count;
-    }
+  for (const std::string& name : cache.gpu_nodes().placed(pod_spec)) {
+    const auto node = cache.of(kube::kNodes).get(name);
+    if (node && takes_pod(*node, pod_spec) && ++count > enough) break;
   }
   return count;
 }

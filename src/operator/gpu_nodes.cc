@@ -104,6 +104,16 @@ void GpuNodes::add(const Json& node) {
   if (kinds_[kind_of(node)].insert(name).second) ++count_;
 }
 
+std::vector<std::string> GpuNodes::placed(const Json& pod_spec) const {
+  std::set<Label> placing;
+  for (const auto& [key, value] : get_object(pod_spec, {"nodeSelector"}))
+    if (places_operands(key)) placing.emplace(key, as_text(value));
+  std::vector<std::string> out;
+  for (const auto& [labels, names] : placements_)
+    if (std::ranges::includes(labels, placing)) out.insert(out.end(), names.begin(), names.end());
+  return out;
+}
+
 std::vector<GpuNode> GpuNodes::examples() const {
   std::vector<GpuNode> out;
   out.reserve(kinds_.size());

@@ -52,6 +52,8 @@ class GpuNodes {
   const std::set<std::string>& lost() const { return lost_; }
   // Nodes with GPUs by those of their labels that place operands.
   const std::map<std::set<Label>, std::set<std::string>>& placements() const { return placements_; }
+  // Those of them that pods of this template may come to, as far as these labels say.
+  std::vector<std::string> placed(const Json& pod_spec) const;
   // Nodes with GPUs by the choices that their labels make.
   const std::map<Label, std::set<std::string>>& choices() const { return choices_; }
 

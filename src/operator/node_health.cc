@@ -78,10 +78,11 @@ Json health_patch(const HealthChange& change, Time now) {
   return JsonObject{{"status", JsonObject{{"conditions", JsonArray{std::move(condition)}}}}};
 }
 
-fleet::NodeChain NodeHealth::chain(const Json& node) const {
+fleet::NodeChain NodeHealth::chain(const Json& node,
+                                   const std::map<std::string, std::string>& refused) const {
   fleet::Objects policies;
   cache_.of(kube::kClusterPolicies).for_each([&policies](const auto& policy) { policies.push_back(policy); });
-  fleet::ChainFacts facts{fleet::switched_off(policies), {}};
+  fleet::ChainFacts facts{fleet::switched_off(policies), {}, refused};
   cache_.of(kube::kDaemonSets).for_each([&facts](const auto& set) { facts.daemonsets.push_back(set); });
   return fleet::chain_of(node, cache_.pods_on(kube::name_of(node)), facts);
 }

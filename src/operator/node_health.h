@@ -55,8 +55,8 @@ class NodeHealth {
   NodeHealth(kube::Client& client, ClusterCache& cache, kube::EventRecorder& events, Metrics& metrics)
       : client_(client), cache_(cache), events_(events), metrics_(metrics) {}
 
-  // Of a node of the cache, as it is now.
-  fleet::NodeChain chain(const Json& node) const;
+  // Of a node of the cache, as it is now. `refused`: fleet::refused_pods().
+  fleet::NodeChain chain(const Json& node, const std::map<std::string, std::string>& refused) const;
   // Remembers what is broken, and writes the condition where it differs. `wait` of the answer: look again
   // after that. `done(false)`: the write failed.
   std::optional<Duration> look(const Json& node, const fleet::NodeChain& chain, bool wanted,

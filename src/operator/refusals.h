@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "fleet/refusals.h"
 
 namespace gpuop::op {
 
-// What to do about a refusal, from the server's sentence: "; add to the ClusterRole of ServiceAccount … the
-// rule …". "" when the sentence is none of those that are known.
-std::string cure_of_refusal(std::string_view message);
+using fleet::cure_of_refusal;
 
 // The fields that `wanted` (our CustomResourceDefinition) has in its version `version` and `live` has not, so
 // that the API server drops them from every object: "spec.fleet", "status.observedGeneration". The topmost

@@ -478,7 +478,7 @@ TEST(fleet_explain, a_definition_that_is_not_installed_is_told) {
 TEST(fleet_explain, a_selector_that_excludes_the_node_is_named) {
   Json set_of = *daemonset(kValidator, "operator-validator", {});
   set(set_of, {"spec", "template", "spec", "nodeSelector", "zone"}, "a");
-  const Missing why = why_missing(gpu_node(), {share(set_of)}, kValidator);
+  const Missing why = why_missing(gpu_node(), {{}, {share(set_of)}}, kValidator);
   EXPECT_TRUE(why.certain);
   EXPECT_EQ(why.detail,
             "DaemonSet nvidia-operator-validator is not for this node: its nodeSelector asks for the label "

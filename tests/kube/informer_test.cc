@@ -393,6 +393,15 @@ TEST(kube, projection_keeps_single_annotations_in_place_of_all) {
   EXPECT_EQ(to_canonical_text(*find(*kept, {"metadata"})), R"({"annotations":{"a.b/c":"v"},"name":"p"})");
 }
 
+TEST(kube, projection_keeps_a_path_where_another_is_not) {
+  const std::vector<std::string> keep{"spec.nodeName", "spec.affinity!spec.nodeName"};
+  const auto kept = [&keep](const char* spec) {
+    return to_canonical_text(*find(*Projection(kPods, keep, {}).apply(test::json(spec)), {"spec"}));
+  };
+  EXPECT_EQ(kept(R"({"spec":{"affinity":{"a":1},"nodeName":"n","x":1}})"), R"({"nodeName":"n"})");
+  EXPECT_EQ(kept(R"({"spec":{"affinity":{"a":1},"x":1}})"), R"({"affinity":{"a":1}})");
+}
+
 TEST(kube, packed_objects_are_copied_and_changed_like_any_other) {
   Json copy;
   {

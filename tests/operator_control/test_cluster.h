@@ -193,9 +193,16 @@ class Cluster {
       const std::string text = R"({"metadata":{"name":")" + name + R"(","labels":{"app":")" + app +
                                R"("}},"spec":{"nodeName":")" + node +
                                R"(","containers":[{"name":"c","image":"i"}]}})";
-      must(kube::await(*loop, [&](auto done) {
-        return client->create(kube::kPods, kNs, *parse_json(text), {}, std::move(done));
-      }));
+      Json made = *parse_json(text);
+      if (const Json set = get(kube::kDaemonSets, kNs, app); !set.is_null())
+        gpuop::set(made, {"metadata", "ownerReferences"},
+                   JsonArray{JsonObject{{"apiVersion", "apps/v1"},
+                                        {"kind", "DaemonSet"},
+                                        {"name", app},
+                                        {"uid", kube::uid_of(set)},
+                                        {"controller", true}}});
+      must(kube::await(
+          *loop, [&](auto done) { return client->create(kube::kPods, kNs, made, {}, std::move(done)); }));
     }
     merge(kube::kPods, kNs, name, R"({"status":)" + status + "}", "status");
   }
@@ -213,8 +220,15 @@ class Cluster {
     label(node, R"("nvidia.com/gpu.product":"NVIDIA-L4")");
     for (const char* app : {"nvidia-operator-validator", "gpu-feature-discovery", "nvidia-dcgm-exporter"})
       pod(app, node, kRunning);
-    for (const char* app : {"nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset"})
-      if (!get(kube::kDaemonSets, kNs, app).is_null()) pod(app, node, kRunning);
+    const Json live = get(kube::kNodes, "", node);
+    for (const auto& name : names(kube::kDaemonSets, kNs)) {
+      const Json set = get(kube::kDaemonSets, kNs, name);
+      const Json* made = find(set, {"spec", "template"});
+      // Drivers' pods come of a revision.
+      if (kube::label(*made, "app.kubernetes.io/component") != "nvidia-driver" &&
+          kube::node_matches(live, *find(*made, {"spec"})))
+        pod(name, node, kRunning);
+    }
   }
   void daemonsets_available() {
     for (const auto& name : names(kube::kDaemonSets, kNs)) {
