@@ -2,12 +2,16 @@
 
 #include "base/yaml_api.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <set>
 #include <sstream>
 
@@ -117,8 +121,8 @@ struct Converter {
 
   Result<Json> convert(const YAML::Node& node, const std::string& path, std::size_t depth) {
     if (depth > kMaxDepth)
-      return fail(Code::kInvalid, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
-    if (++nodes > kMaxNodes) return fail(Code::kInvalid, "more than " + std::to_string(kMaxNodes) + " nodes");
+      return too_much(node, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (++nodes > kMaxNodes) return too_much(node, "more than " + std::to_string(kMaxNodes) + " nodes");
     if ((path_bytes += path.size()) > kMaxPathBytes)
       return fail(Code::kInvalid, "keys are too long for so many nodes");
     if (node.Mark().line >= 0) document.lines.emplace(path, node.Mark().line + 1);
@@ -141,6 +145,11 @@ struct Converter {
         return map(node, path, depth);
     }
     return Json(nullptr);
+  }
+
+  static std::unexpected<Error> too_much(const YAML::Node& node, const std::string& what) {
+    const int line = node.Mark().line;
+    return fail(Code::kInvalid, (line >= 0 ? "line " + std::to_string(line + 1) + ": " : "") + what);
   }
 
   // Keys of JSON are text; what YAML takes for something else is written as JSON would.
@@ -305,6 +314,23 @@ void emit(std::string& out, const Json& value, int indent, bool in_list) {
   }
 }
 
+// How many bytes the character at the beginning of `text` has; 0 where it is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+  }
+  // Too long for what they say, surrogates, and beyond the last character.
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f))
+    return 0;
+  return length;
+}
+
 // yaml-cpp 0.7 never ends on text that has a lone ',' or ']' where a document begins: it makes one empty
 // document after another of it. A first reading, that keeps nothing, finds the place where it stands still,
 // and refuses what is too much before anything is made of it.
@@ -350,6 +376,42 @@ class StandstillCheck final : public YAML::EventHandler {
   int last_ = -1;
 };
 
+// What no reader of YAML takes: "line 3, column 5: …"; "" for nothing. UTF-16 and UTF-32 begin with a mark
+// and are the library's to read.
+std::string bad_character(std::string_view text) {
+  if (text.starts_with("\xfe\xff") || text.starts_with("\xff\xfe")) return "";
+  if (text.starts_with(std::string_view("\0\0\xfe\xff", 4))) return "";
+  std::size_t line = 1;
+  std::size_t column = 1;
+  for (std::size_t i = 0; i < text.size(); ++column) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text.substr(i));
+    const bool control = (first < ' ' && first != '\t' && first != '\n' && first != '\r') || first == 0x7f;
+    if (length == 0 || control) {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "0x%02x", first);
+      return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": the byte " +
+             code.data() + (control ? " is a control character, which YAML does not allow" : " is not UTF-8");
+    }
+    if (first == '\n') {
+      ++line;
+      column = 0;
+    }
+    i += length;
+  }
+  return "";
+}
+
+// What the library's words do not say.
+std::string hint_of(std::string_view text, const YAML::Exception& error) {
+  const auto lines = split(text, '\n');
+  const auto at = static_cast<std::size_t>(std::max(error.mark.line, 0));
+  if (at >= lines.size()) return "";
+  const auto indent = lines[at].find_first_not_of(" \t");
+  const bool tab = lines[at].substr(0, indent).contains('\t');
+  return tab ? " (the line is indented by a tab, which YAML does not allow)" : "";
+}
+
 }  // namespace
 
 int YamlDocument::line_of(std::string_view path) const {
@@ -367,6 +429,8 @@ int YamlDocument::line_of(std::string_view path) const {
 static Result<std::vector<YamlDocument>> parse(std::string_view text, std::string_view file, bool strict) {
   const std::string doing = "read '" + std::string(file) + "'";
   std::vector<YamlDocument> documents;
+  if (const std::string bad = bad_character(text); !bad.empty())
+    return fail(Code::kInvalid, doing + ": " + bad);
   try {
     const std::string copy(text);
     StandstillCheck::run(copy);
@@ -376,9 +440,13 @@ static Result<std::vector<YamlDocument>> parse(std::string_view text, std::strin
       document.value = TRY_IN(converter.convert(node, "", 0), doing);
       if (!document.value.is_null()) documents.push_back(std::move(document));
     }
+  } catch (const YAML::DeepRecursion& error) {
+    return fail(Code::kInvalid,
+                doing + ": line " + std::to_string(error.mark.line + 1) + ": nested too deep");
   } catch (const YAML::Exception& error) {
     return fail(Code::kInvalid, doing + ": line " + std::to_string(error.mark.line + 1) + ", column " +
-                                    std::to_string(error.mark.column + 1) + ": " + error.msg);
+                                    std::to_string(error.mark.column + 1) + ": " + error.msg +
+                                    hint_of(text, error));
   } catch (const std::exception& error) {
     return fail(Code::kInvalid, doing + ": " + error.what());
   }

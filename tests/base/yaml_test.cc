@@ -98,5 +98,35 @@ TEST(base, yaml_that_the_library_would_read_forever_is_an_error) {
   EXPECT_EQ(parse_yaml("---\n---\na: 1\n---\n---\nb: 2\n...\n", "f.yaml")->size(), 2u);
 }
 
+TEST(base, yaml_says_where_a_byte_is_that_cannot_be) {
+  const auto why = [](std::string_view text) {
+    const auto read = parse_yaml(text, "f.yaml");
+    return read ? std::string("taken") : read.error().text();
+  };
+  EXPECT_EQ(why("a: b\nc: \"\xff\"\n"), "read 'f.yaml': line 2, column 5: the byte 0xff is not UTF-8");
+  EXPECT_EQ(why("a: \xc3\xa4\xed\xa0\x80\n"), "read 'f.yaml': line 1, column 5: the byte 0xed is not UTF-8");
+  EXPECT_EQ(why("a: \xf0\x9f"), "read 'f.yaml': line 1, column 4: the byte 0xf0 is not UTF-8");
+  EXPECT_EQ(
+      why(std::string_view("a: b\0", 5)),
+      "read 'f.yaml': line 1, column 5: the byte 0x00 is a control character, which YAML does not allow");
+  EXPECT_EQ(why("\xef\xbb\xbf"
+                "a: \xf0\x9f\x98\x80\r\n"),
+            "taken");
+  EXPECT_EQ(why(std::string_view("\xff\xfe"
+                                 "a\0:\0 \0b\0",
+                                 10)),
+            "taken");
+}
+
+TEST(base, yaml_says_more_of_what_is_wrong_than_its_library) {
+  const auto why = [](const std::string& text) { return parse_yaml(text, "f.yaml").error().text(); };
+  EXPECT_TRUE(why("a:\n\tb: c\n").ends_with("(the line is indented by a tab, which YAML does not allow)"));
+  EXPECT_EQ(why("a: " + std::string(5000, '[')), "read 'f.yaml': line 1: nested too deep");
+  std::string deep = "a: ";
+  for (int i = 0; i < 70; ++i) deep += "[";
+  for (int i = 0; i < 70; ++i) deep += "]";
+  EXPECT_EQ(why("x: 1\n" + deep), "read 'f.yaml': line 2: nested deeper than 64 levels");
+}
+
 }  // namespace
 }  // namespace gpuop
