@@ -1,13 +1,16 @@
 // gpuctl preflight: what would come of a values file, before helm is run, and whether a cluster's versions
 // and what the values ask for go together.
+#include <array>
 #include <cstdio>
 
 #include "base/files.h"
 #include "base/loop.h"
+#include "base/text.h"
 #include "base/yaml.h"
 #include "cli.h"
 #include "commands.h"
 #include "fleet/compatibility.h"
+#include "fleet/umbrella.h"
 #include "fleet/values.h"
 #include "kube/config.h"
 #include "kube/object.h"
@@ -20,11 +23,29 @@ Result<std::string> read_input(const std::string& file) {
   return read_file(file == "-" ? "/dev/stdin" : file);
 }
 
+// One line, whatever stands in a key.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\x%02x",
+                    static_cast<unsigned>(static_cast<unsigned char>(c)));
+      out += code.data();
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 void print(const std::string& file, const fleet::ValuesFinding& finding) {
   using Kind = fleet::ValuesFinding::Kind;
   const char* word = finding.kind == Kind::kRefused || finding.kind == Kind::kBroken ? "error" : "warning";
   const std::string path = finding.path.empty() ? "" : finding.path + ": ";
-  std::printf("%s:%d: %s: %s%s\n", file.c_str(), finding.line, word, path.c_str(), finding.text.c_str());
+  std::printf("%s:%d: %s: %s\n", file.c_str(), finding.line, word, printable(path + finding.text).c_str());
 }
 
 struct Checked {
@@ -34,7 +55,12 @@ struct Checked {
 };
 
 Result<YamlDocument> read_values(const std::string& file) {
-  auto documents = TRY(parse_yaml(TRY(read_input(file)), file));
+  const std::string text = TRY(read_input(file));
+  auto read = parse_yaml(text, file);
+  if (!read && text.contains("{{"))
+    return fail(Code::kInvalid,
+                read.error().text() + " (helm puts no values file through templates: '{{' needs quotes)");
+  auto documents = TRY(std::move(read));
   if (documents.size() > 1)
     return fail(Code::kInvalid,
                 "read '" + file + "': a values file is one document; helm would read the first alone");
@@ -48,11 +74,21 @@ Result<YamlDocument> read_values(const std::string& file) {
   return std::move(documents.front());
 }
 
-Result<Checked> check(const std::vector<std::string>& files) {
+// `key`: below which the values are, "" where the files say so themselves.
+Result<Checked> check(const std::vector<std::string>& files, std::string key) {
   std::vector<YamlDocument> documents;
   for (const auto& file : files) documents.push_back(TRY(read_values(file)));
   const auto& rules = fleet::chart_rules();
-  const auto findings = fleet::check_values(documents, rules, preflight::config_text_faults);
+  const std::string doing = "read '" + join(files, "', '") + "'";
+  if (key.empty()) key = TRY_IN(fleet::values_key(documents, rules.schema), doing);
+  if (!key.empty()) {
+    documents = TRY_IN(fleet::values_below(documents, key), doing);
+    std::printf("%s: what lies below '%s' is checked, as the values of this chart within another\n",
+                join(files, ", ").c_str(), key.c_str());
+  }
+  auto findings = fleet::check_values(documents, rules, preflight::value_faults);
+  if (key.empty()) fleet::tell_of_values_key(findings, documents, rules.schema);
+  if (!key.empty()) findings = fleet::told_below(std::move(findings), key);
   for (const auto& finding : findings) print(files.empty() ? "values" : files[finding.file], finding);
   return Checked{.good = fleet::installable(findings),
                  .count = findings.size(),
@@ -115,8 +151,9 @@ Result<bool> check_cluster(const std::string& kubeconfig, Checked& checked) {
 
 // 0: it installs and everything has an effect, or warnings only; 1: the chart or the operator refuses it, or
 // it cannot work.
-Result<int> run(const std::vector<std::string>& files, bool cluster, const std::string& kubeconfig) {
-  Checked checked = TRY(check(files));
+Result<int> run(const std::vector<std::string>& files, const std::string& key, bool cluster,
+                const std::string& kubeconfig) {
+  Checked checked = TRY(check(files, key));
   if (cluster) checked.good = TRY(check_cluster(kubeconfig, checked)) && checked.good;
   if (checked.count == 0)
     std::printf(cluster ? "nothing speaks against it\n" : "every value is known and has an effect\n");
@@ -133,6 +170,10 @@ int preflight_main(int argc, char** argv) {
       "together with the cluster.");
   app.add_option("-f,--values", values,
                  "values file for the Helm chart; - for standard input; may be repeated");
+  std::string key;
+  app.add_option("--values-key", key,
+                 "the files are of a chart that has this one as a part, under this name or alias (default: "
+                 "found by itself where it can be; dotted where charts are nested)");
   bool cluster = false;
   std::string kubeconfig;
   app.add_flag("--cluster", cluster,
@@ -149,7 +190,7 @@ int preflight_main(int argc, char** argv) {
     std::fputs("gpuctl preflight: needs --values FILE, --cluster or both\n", stderr);
     return 2;
   }
-  const auto code = run(values, cluster, kubeconfig);
+  const auto code = run(values, key, cluster, kubeconfig);
   if (code) return *code;
   std::fprintf(stderr, "gpuctl preflight: %s\n", code.error().text().c_str());
   return 2;

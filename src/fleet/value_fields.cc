@@ -130,20 +130,33 @@ class Fields {
     }
   }
 
-  // Helm puts a text through its templates first: what has none can be read as it is.
+  // What every object has. Helm puts a text through its templates first: what has none can be read as it is.
   void extra_object(const Json& value, const std::string& path) {
     if (path.find(']') + 1 != path.size()) return;
-    if (value.is_string()) {
-      const std::string text = str(as_text(value));
-      if (text.find("{{") != std::string::npos) return;
-      const auto documents = parse_yaml(text, path);
-      const bool objects = documents && std::ranges::all_of(*documents, [](const YamlDocument& one) {
-                             return has(one.value, {"kind"}) && has(one.value, {"apiVersion"});
-                           });
-      if (!objects) found.push_back({path, "must be an object with apiVersion and kind; helm refuses it"});
-    } else if (!has(value, {"kind"}) || !has(value, {"apiVersion"})) {
-      refuse(path, "must have apiVersion and kind");
+    if (value.is_object()) return object(value, path);
+    if (!value.is_string()) return;  // the schema says so
+    const std::string text = str(as_text(value));
+    if (text.find("{{") != std::string::npos) return;
+    const auto documents = parse_yaml(text, path);
+    if (!documents) {
+      found.push_back({path, documents.error().text() + "; helm refuses it"});
+      return;
     }
+    for (const YamlDocument& one : *documents) object(one.value, path);
+  }
+
+  void object(const Json& value, const std::string& path) {
+    if (!value.is_object()) {
+      found.push_back({path, "must be an object with apiVersion and kind; helm refuses it"});
+      return;
+    }
+    for (const char* key : {"apiVersion", "kind"}) {
+      if (get_string(value, {key}).empty()) return refuse(path, "must have apiVersion and kind, both texts");
+    }
+    const bool list = get_string(value, {"kind"}).ends_with("List") && has(value, {"items"});
+    if (!list && get_string(value, {"metadata", "name"}).empty() &&
+        get_string(value, {"metadata", "generateName"}).empty())
+      refuse(path, str(get_string(value, {"kind"})) + " must have metadata.name, a text");
   }
 
   void selector(const Json& value, const std::string& path) {

@@ -117,7 +117,7 @@ class Checker {
   std::vector<SchemaFault> faults;
 
  private:
-  void add(const std::string& path, std::string text) { faults.push_back({path, std::move(text)}); }
+  void add(const std::string& path, std::string text) { faults.push_back({path, std::move(text), ""}); }
 
   bool fits(const Json& value, const Json& schema) const {
     Checker other(root_);
@@ -209,7 +209,7 @@ class Checker {
       } else if (others && others->is_object()) {
         check(inner, *others, at);
       } else if (others && *others == Json(false)) {
-        add(at, "is no key here" + nearest_key(key, schema, path));
+        unknown_key(key, schema, path);
       }
     }
   }
@@ -220,12 +220,15 @@ class Checker {
       add(path, "the key must be " + str(get_string(rule, {"description"})) + "; got " + shown(name));
   }
 
-  static std::string nearest_key(std::string_view key, const Json& schema, const std::string& path) {
+  void unknown_key(std::string_view key, const Json& schema, const std::string& path) {
     std::vector<std::string> known;
     for (const auto& [name, inner] : get_object(schema, {"properties"})) known.emplace_back(name);
     const auto near = nearest(key, known);
-    if (near) return " (did you mean '" + below(path, *near) + "'?)";
-    return "; the keys are " + join(known, ", ");
+    const std::string meant = near ? below(path, *near) : "";
+    faults.push_back({below(path, key),
+                      "is no key here" +
+                          (near ? " (did you mean '" + meant + "'?)" : "; the keys are " + join(known, ", ")),
+                      meant});
   }
 
   const Json& root_;

@@ -13,8 +13,9 @@
 namespace gpuop::fleet {
 
 struct SchemaFault {
-  std::string path;  // "driver.env[0].name"; "" is the value itself
-  std::string text;  // what must be there, what is, and the nearest right name
+  std::string path;   // "driver.env[0].name"; "" is the value itself
+  std::string text;   // what must be there, what is, and the nearest right name
+  std::string meant;  // the path that the text ends with as what was meant; "" for none
 };
 
 // Everything that the schema refuses, in document order.

@@ -84,6 +84,24 @@ void merge_defaults(Json& mine, const Json& defaults) {
   }
 }
 
+// The keys of the chart, as misspelt ones ask for them.
+struct KeyIndex {
+  KeyIndex() = default;
+  explicit KeyIndex(const Json& schema) : all(schema_keys(schema)) {
+    for (const auto& known : all) {
+      const std::string plain = known.ends_with(".*") ? known.substr(0, known.size() - 2) : known;
+      const auto dot = plain.rfind('.');
+      const std::string word = dot == std::string::npos ? plain : plain.substr(dot + 1);
+      below[dot == std::string::npos ? "" : plain.substr(0, dot)].push_back(word);
+      by_word[to_lower(word)].push_back(plain);
+    }
+  }
+
+  std::set<std::string> all;
+  std::map<std::string, std::vector<std::string>> below;    // a path's own keys
+  std::map<std::string, std::vector<std::string>> by_word;  // paths by their last part, in small letters
+};
+
 class Check {
  public:
   Check(std::span<const YamlDocument> files, const ValuesRules& rules) : files_(files), rules_(rules) {
@@ -100,7 +118,7 @@ class Check {
             {Kind::kDuplicate, key, files_[i].line_of(key), "is written twice; the last one counts", i});
     }
     for (auto& fault : schema_faults(merged_, rules_.schema))
-      add(Kind::kRefused, fault.path, fault.path, fault.text);
+      add(Kind::kRefused, fault.path, fault.path, fault.text, fault.meant);
     unknown_keys();
     faults(field_faults(merged_, rules_.schema));
     if (more) faults(more(merged_));
@@ -125,7 +143,7 @@ class Check {
   }
 
   // Where the last file that has this key, or the nearest one above it, has it.
-  void add(Kind kind, const std::string& at, std::string path, std::string text) {
+  void add(Kind kind, const std::string& at, std::string path, std::string text, std::string meant = {}) {
     std::size_t file = 0;
     std::size_t depth = 0;
     for (std::size_t i = 0; i < files_.size(); ++i) {
@@ -134,17 +152,20 @@ class Check {
         const auto cut = known.find_last_of(".[");
         known.resize(cut == std::string::npos ? 0 : cut);
       }
-      if (known.size() < depth) continue;
+      if (known.size() < depth || (known.empty() && !files_[i].lines.contains(known))) continue;
       depth = known.size();
       file = i;
     }
     const int line = files_.empty() ? 0 : files_[file].line_of(at);
-    found_.push_back({kind, std::move(path), line, std::move(text), file});
+    found_.push_back({kind, std::move(path), line, std::move(text), file, std::move(meant)});
   }
 
-  bool is_refused(const std::string& path) const {
-    return std::ranges::any_of(
-        found_, [&](const auto& one) { return one.kind == Kind::kRefused && one.path == path; });
+  std::set<std::string> refused_paths() const {
+    std::set<std::string> out;
+    for (const auto& one : found_) {
+      if (one.kind == Kind::kRefused) out.insert(one.path);
+    }
+    return out;
   }
 
   void unknown_keys() {
@@ -155,17 +176,35 @@ class Check {
         if (!has(place.schema, {"properties", key})) unknown.emplace_back(place.path, key);
       }
     });
+    if (!unknown.empty()) keys_ = KeyIndex(rules_.schema);
+    const auto refused = refused_paths();
     for (const auto& [parent, key] : unknown) {
       const std::string at = below(parent, key);
-      if (is_refused(at)) continue;
+      const std::string path = key.empty() ? below(parent, "''") : at;
+      if (refused.contains(at)) continue;
       if (parent.ends_with(']')) {
-        add(Kind::kUnknown, at, at, "is no key here; it does nothing" + sibling(parent, key));
+        add(Kind::kUnknown, at, path, "is no key here; it does nothing" + sibling(parent, key));
+      } else if (key.contains('.') && keys_.all.contains(at)) {
+        add(Kind::kUnknown, at, path,
+            "is one key with dots in it, which does nothing; in a file each part is a key of its own: " +
+                parts_of(key));
       } else {
-        add(Kind::kUnknown, at, at,
-            "this chart has no such key; it does nothing" +
-                (foreign(at).empty() ? suggestion(parent, key) : "; " + foreign(at)));
+        const std::string known = foreign(at);
+        const std::string meant = known.empty() ? suggestion(parent, key) : "";
+        add(Kind::kUnknown, at, path,
+            "this chart has no such key; it does nothing" + (known.empty() ? "" : "; " + known) +
+                (meant.empty() ? "" : " (did you mean '" + meant + "'?)"),
+            meant);
       }
     }
+  }
+
+  // "a.b.c" → "a: {b: {c: …}}".
+  static std::string parts_of(std::string_view key) {
+    const auto parts = split(key, '.');
+    std::string out = parts.back() + ": …";
+    for (auto part = parts.rbegin() + 1; part != parts.rend(); ++part) out = *part + ": {" + out + "}";
+    return out;
   }
 
   // What is known of a key that is not the chart's.
@@ -191,30 +230,26 @@ class Check {
     return out;
   }
 
-  // The nearest sibling; else the key elsewhere whose last part is the same, which was put at the wrong
-  // place: in the same section, or high up.
+  // The path that was meant, or "": the nearest sibling; else the key elsewhere whose last part is the same,
+  // which was put at the wrong place: in the same section, or high up.
   std::string suggestion(const std::string& path, std::string_view key) const {
-    static const std::set<std::string> kKeys = schema_keys(rules_.schema);
-    std::vector<std::string> siblings;
-    std::string same_section;
-    std::string high_up;
-    const std::string section = path.substr(0, std::min(path.find('.'), path.size()));
-    for (const auto& known : kKeys) {
-      const std::string plain = known.ends_with(".*") ? known.substr(0, known.size() - 2) : known;
-      const auto dot = plain.rfind('.');
-      const std::string parent = dot == std::string::npos ? "" : plain.substr(0, dot);
-      const std::string word = dot == std::string::npos ? plain : plain.substr(dot + 1);
-      if (parent == path) siblings.push_back(word);
-      if (key.size() <= 5 || to_lower(word) != to_lower(key)) continue;
-      if (same_section.empty() && plain.starts_with(section + ".")) same_section = plain;
-      if (high_up.empty() && std::ranges::count(plain, '.') < 2) high_up = plain;
+    const auto siblings = keys_.below.find(path);
+    if (siblings != keys_.below.end()) {
+      for (const auto& word : siblings->second) {
+        if (to_lower(word) == to_lower(key)) return below(path, word);
+      }
+      if (const auto near = nearest(key, siblings->second)) return below(path, *near);
     }
-    const std::string elsewhere = same_section.empty() ? high_up : same_section;
-    for (const auto& word : siblings) {
-      if (to_lower(word) == to_lower(key)) return " (did you mean '" + below(path, word) + "'?)";
-    }
-    if (const auto near = nearest(key, siblings)) return " (did you mean '" + below(path, *near) + "'?)";
-    return elsewhere.empty() ? "" : " (did you mean '" + elsewhere + "'?)";
+    const auto elsewhere = keys_.by_word.find(to_lower(key));
+    if (key.size() <= 5 || elsewhere == keys_.by_word.end()) return "";
+    const std::string section = path.substr(0, std::min(path.find('.'), path.size())) + ".";
+    const auto first = [&](const auto& wanted) {
+      const auto found = std::ranges::find_if(elsewhere->second, wanted);
+      return found == elsewhere->second.end() ? std::string() : *found;
+    };
+    const auto same_section = first([&](const std::string& known) { return known.starts_with(section); });
+    if (!same_section.empty()) return same_section;
+    return first([](const std::string& known) { return std::ranges::count(known, '.') < 2; });
   }
 
   // --- images ---
@@ -318,10 +353,7 @@ class Check {
 
   // What is refused need not be advised on.
   void drop_advice_on_refused() {
-    std::set<std::string> refused;
-    for (const auto& finding : found_) {
-      if (finding.kind == Kind::kRefused) refused.insert(finding.path);
-    }
+    const auto refused = refused_paths();
     std::erase_if(found_, [&](const auto& finding) {
       return finding.kind == Kind::kNoEffect && refused.contains(finding.path);
     });
@@ -371,8 +403,9 @@ class Check {
 
   std::span<const YamlDocument> files_;
   const ValuesRules& rules_;
-  Json mine_;    // what the files set
-  Json merged_;  // with the chart's defaults
+  Json mine_;      // what the files set
+  Json merged_;    // with the chart's defaults
+  KeyIndex keys_;  // once it is asked for
   std::vector<ValuesFinding> found_;
 };
 

@@ -43,6 +43,7 @@ struct ValuesFinding {
   int line = 0;          // 1-based, in the user's file
   std::string text;      // what is the case, and what to write instead
   std::size_t file = 0;  // which of the files
+  std::string meant{};   // the path that the text ends with as what was meant; "" for none
 };
 
 // What a caller finds beside that in the values of all files, merged with the defaults.

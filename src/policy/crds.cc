@@ -1,5 +1,7 @@
 #include "policy/crds.h"
 
+#include <algorithm>
+
 #include "base/yaml.h"
 #include "policy/cluster_policy.h"
 #include "policy/gpu_cluster.h"
@@ -337,6 +339,23 @@ Result<Json> stored_spec(std::string_view kind, const Json& spec) {
   for (const Resource& r : resources())
     if (r.kind == kind) return normalized(r.spec, spec);
   return fail(Code::kInvalid, "read a spec: '" + std::string(kind) + "': no such kind of ours");
+}
+
+std::vector<SpecFault> spec_faults(const Json& object) {
+  const std::vector<Resource> all = resources();
+  const auto of = std::ranges::find(all, get_string(object, {"kind"}), &Resource::kind);
+  if (of == all.end()) return {};
+  const Json* given = find(object, {"spec"});
+  if (!given || given->is_null()) return {{"spec", "is required"}};
+  const auto bare = [](const std::string& path, const std::string& text) {
+    return text.starts_with(path + ": ") ? text.substr(path.size() + 2) : text;
+  };
+  std::vector<SpecFault> out;
+  for (const Problem& one : find_problems(of->spec, normalized(of->spec, *given), "spec"))
+    out.push_back({one.path, bare(one.path, one.text)});
+  for (const Note& one : find_notes(of->spec, *given, "spec"))
+    out.push_back({one.path, bare(one.path, one.text), false});
+  return out;
 }
 
 Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::vector<Note>& notes) {

@@ -24,6 +24,16 @@ std::vector<GeneratedFile> generated_files();
 // ClusterPolicy, NVIDIADriver or GPUCluster; kInvalid for another.
 Result<Json> stored_spec(std::string_view kind, const Json& spec);
 
+// One thing wrong with a spec, or odd in it.
+struct SpecFault {
+  std::string path;     // "spec.driver.version"
+  std::string text;     // "must be …; got …", without the path
+  bool refused = true;  // false: an unknown or a deprecated field
+};
+// Everything that the declaration of `object`'s kind says against its spec, as the user wrote it, in document
+// order, what is refused first. Another kind has none.
+std::vector<SpecFault> spec_faults(const Json& object);
+
 struct Schema;
 // Checks `object`'s spec, stores it in `*spec`, and notes unknown and deprecated fields.
 Result<> read_spec(const Schema& schema, const Json& object, void* spec, std::vector<Note>& notes);

@@ -29,6 +29,9 @@ std::vector<std::string> keys_of(const JsonObject& object) {
   return out;
 }
 
+constexpr const char* kPluginConfig = "devicePlugin.config";
+constexpr const char* kMigConfig = "migManager.config";
+
 class Texts {
  public:
   explicit Texts(const Json& values) : values_(values) {}
@@ -41,30 +44,28 @@ class Texts {
     return std::move(found_);
   }
 
+  std::vector<fleet::FieldFault> run(const Json& config_map) {
+    const auto name = get_string(config_map, {"metadata", "name"});
+    const JsonObject& data = get_object(config_map, {"data"});
+    const auto holds = [&](const char* section) {
+      return !name.empty() && is_on(values_, section) &&
+             get_string(values_, {section, "config", "name"}) == name;
+    };
+    if (holds("devicePlugin")) plugin_data("data", data, readers(false));
+    if (holds("migManager")) mig_data("data", data);
+    if (holds("dcgmExporter")) metrics_data("data", data);
+    return std::move(found_);
+  }
+
  private:
   void refuse(const std::string& path, const std::string& text) { found_.push_back({path, text}); }
   void warn(const std::string& path, const std::string& text) { found_.push_back({path, text, false}); }
 
   // --- device plugin, GPU feature discovery, MPS daemon ---
 
-  // The environment that the operator gives the program, which goes before the file.
   sharing::SettingsInputs inputs(const char* section) const {
     sharing::SettingsInputs out;
-    auto& env = out.env;
-    env = {{"PASS_DEVICE_SPECS", "true"},
-           {"FAIL_ON_INIT_ERROR", "true"},
-           {"DEVICE_ID_STRATEGY", "uuid"},
-           {"MPS_ROOT", "/run/nvidia/mps"},
-           {"DEVICE_LIST_STRATEGY",
-            get_bool(values_, {"cdi", "enabled"}) ? "cdi-annotations,cdi-cri" : "envvar"}};
-    if (section == std::string_view("gfd"))
-      env = {{"GFD_SLEEP_INTERVAL", "60s"}, {"GFD_FAIL_ON_INIT_ERROR", "true"}};
-    if (const auto strategy = get_string(values_, {"mig", "strategy"}); !strategy.empty())
-      env["MIG_STRATEGY"] = std::string(strategy);
-    for (const Json& variable : get_array(values_, {section, "env"})) {
-      if (!has(variable, {"valueFrom"}))
-        env[std::string(get_string(variable, {"name"}))] = std::string(get_string(variable, {"value"}));
-    }
+    out.env = program_env(values_, section);
     return out;
   }
 
@@ -86,29 +87,40 @@ class Texts {
     bool sound = true;  // its environment alone is
   };
 
-  void plugin() {
-    std::vector<Reads> readers = {{Program::kPlugin, "devicePlugin", "device plugin"},
-                                  {Program::kFeatureDiscovery, "gfd", "GPU feature discovery"}};
-    std::erase_if(readers, [&](const Reads& reader) { return !is_on(values_, reader.section); });
-    for (Reads& reader : readers) {
+  // Those that are on and read the file.
+  std::vector<Reads> readers(bool tell) {
+    std::vector<Reads> out = {{Program::kPlugin, "devicePlugin", "device plugin"},
+                              {Program::kFeatureDiscovery, "gfd", "GPU feature discovery"}};
+    std::erase_if(out, [&](const Reads& reader) { return !is_on(values_, reader.section); });
+    for (Reads& reader : out) {
       std::vector<std::string> ignored;
       const std::string text = complaint(reader.program, inputs(reader.section), ignored);
       reader.sound = text.empty();
-      if (!reader.sound)
+      if (!reader.sound && tell)
         refuse(std::string(reader.section) + ".env", text + "; " + reader.name + " does not start");
     }
-    const std::string path = "devicePlugin.config";
+    return out;
+  }
+
+  void plugin() {
+    const auto programs = readers(true);
+    const std::string path = std::string(kPluginConfig) + ".data";
     const JsonObject& data = get_object(values_, {"devicePlugin", "config", "data"});
-    const bool created = get_bool(values_, {"devicePlugin", "config", "create"});
     if (data.empty()) return;
-    if (!created) return warn(path + ".data", "does nothing without devicePlugin.config.create=true");
+    if (!get_bool(values_, {"devicePlugin", "config", "create"}))
+      return warn(path, "does nothing without devicePlugin.config.create=true");
+    plugin_data(path, data, programs);
+  }
+
+  void plugin_data(const std::string& path, const JsonObject& data, const std::vector<Reads>& programs) {
     for (const auto& [key, value] : data)
-      plugin_file(below(path + ".data", key), str(key), plain_text(value), readers);
+      plugin_file(below(path, key), str(key), plain_text(value), programs);
     const std::string wanted(get_string(values_, {"devicePlugin", "config", "default"}));
     if (!wanted.empty() && !data.contains(wanted))
-      refuse(path + ".default", missing(wanted, keys_of(data)) +
-                                    "; the device plugin starts on no node that has no label "
-                                    "nvidia.com/device-plugin.config");
+      refuse(std::string(kPluginConfig) + ".default",
+             missing(wanted, keys_of(data)) +
+                 "; the device plugin starts on no node that has no label "
+                 "nvidia.com/device-plugin.config");
   }
 
   static std::string missing(const std::string& wanted, const std::vector<std::string>& there) {
@@ -140,24 +152,29 @@ class Texts {
   // --- MIG manager ---
 
   void mig() {
-    const std::string path = "migManager.config";
+    const std::string path = std::string(kMigConfig) + ".data";
     const JsonObject& data = get_object(values_, {"migManager", "config", "data"});
     if (data.empty() || !is_on(values_, "migManager")) return;
     if (get_string(values_, {"migManager", "config", "name"}).empty())
-      return warn(path + ".data", "does nothing without migManager.config.name");
+      return warn(path, "does nothing without migManager.config.name");
+    mig_data(path, data);
+  }
+
+  void mig_data(const std::string& path, const JsonObject& data) {
     const Json* text = data.if_contains(kMigFile);
     if (!text)
-      return refuse(path + ".data", std::string("must have the key ") + kMigFile +
-                                        ", which MIG manager reads; it has " + join(keys_of(data), ", "));
+      return refuse(path, std::string("must have the key ") + kMigFile +
+                              ", which MIG manager reads; it has " + join(keys_of(data), ", "));
     const auto configs = parse_mig_configs(plain_text(*text), kMigFile);
-    const std::string at = below(path + ".data", kMigFile);
+    const std::string at = below(path, kMigFile);
     if (!configs) return refuse(at, configs.error().text() + "; MIG manager refuses it");
     for (const auto& warning : configs->warnings) warn(at, warning);
     const std::string wanted(get_string(values_, {"migManager", "config", "default"}));
     if (wanted.empty() || std::ranges::find(configs->names, wanted) != configs->names.end()) return;
-    warn(path + ".default", missing(wanted, configs->names) +
-                                "; MIG manager fails on nodes that have no label nvidia.com/mig.config. "
-                                "Instead: add it to mig-configs, or set the default to \"\"");
+    warn(std::string(kMigConfig) + ".default",
+         missing(wanted, configs->names) +
+             "; MIG manager fails on nodes that have no label nvidia.com/mig.config. "
+             "Instead: add it to mig-configs, or set the default to \"\"");
   }
 
   // --- metrics ---
@@ -171,7 +188,10 @@ class Texts {
         !get_bool(values_, {"dcgmExporter", "config", "create"}))
       return warn(path, "does nothing without dcgmExporter.config.create=true and a name");
     if (!data->is_object()) return metrics_file(path, plain_text(*data));
-    const JsonObject& files = data->get_object();
+    metrics_data(path, data->get_object());
+  }
+
+  void metrics_data(const std::string& path, const JsonObject& files) {
     const auto keys = keys_of(files);
     for (const auto& key : keys) {
       const std::vector<std::string> known = {kMetrics};
@@ -211,6 +231,16 @@ class Texts {
 
 std::vector<fleet::FieldFault> config_text_faults(const Json& values) {
   return Texts(values).run();
+}
+
+std::vector<fleet::FieldFault> config_map_faults(const Json& values, const Json& config_map) {
+  return Texts(values).run(config_map);
+}
+
+std::vector<fleet::FieldFault> value_faults(const Json& values) {
+  auto out = config_text_faults(values);
+  for (auto& fault : extra_object_faults(values)) out.push_back(std::move(fault));
+  return out;
 }
 
 }  // namespace gpuop::preflight

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cluster/apiserver/api_server.h"
 #include "fleet/manifests.h"
+#include "fleet/umbrella.h"
 #include "fleet/value_schema.h"
 #include "fleet/values.h"
 #include "helm.h"
@@ -16,6 +17,7 @@
 #include "kube/object.h"
 #include "operator/render.h"
 #include "policy/crds.h"
+#include "preflight/config_texts.h"
 
 namespace gpuop {
 namespace {
@@ -28,7 +30,7 @@ std::vector<fleet::ValuesFinding> findings(const std::string& values) {
     ADD_FAILURE() << document.error().text();
     return {};
   }
-  return fleet::check_values({&*document, 1}, fleet::chart_rules());
+  return fleet::check_values({&*document, 1}, fleet::chart_rules(), preflight::value_faults);
 }
 
 std::string shown(const std::vector<fleet::ValuesFinding>& findings) {
@@ -43,31 +45,21 @@ bool has_kind(const std::vector<fleet::ValuesFinding>& findings, Kind kind) {
 
 // --- helm ---
 
-class HelmAgrees : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(HelmAgrees, in_refusing_or_taking) {
-  const auto ours = findings(GetParam());
-  const auto ran = helm({"template"}, GetParam());
-  EXPECT_EQ(ran.code != 0, has_kind(ours, Kind::kRefused))
-      << GetParam() << "\nhelm: " << ran.out.substr(0, 400) << "\npreflight: " << shown(ours);
-}
-INSTANTIATE_TEST_SUITE_P(
-    chart, HelmAgrees,
-    ::testing::Values(
-        // Refused.
-        "fleet: {startupTaint: {kay: a/b}}", "fleet: {startTaint: {}}",
-        "driver: {upgradePolicy: {maxParallelUpgrades: -1}}", "driver: {resources: {limits: {cpu: abc}}}",
-        "toolkit: {resources: {limits: {cpu: 0.5}}}",
-        "daemonsets: {tolerations: [{key: a, operator: Exist}]}", "daemonsets: {labels: {'bad key': x}}",
-        "daemonsets: {labels: {a: 'bad value!'}}", "driver: {env: [{name: 'A=B'}]}",
-        "driver: {env: [{nmae: A}]}", "operator: {imagePullPolicy: Allways}", "ccManager: {defaultMode: on}",
-        "driver: {startupProbe: {failureThreshold: 99999999999}}",
-        "hostPaths: {driverInstallDir: /run/../etc}", "daemonsets: {rollingUpdate: {maxUnavailable: 0}}",
-        "node-feature-discovery: {worker: {port: 0}}", "node-feature-discovery: {worker: null}",
-        "driver:", "operator:", "driver: {nvidiaDriverCRD: null}",
-        "operator: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}}}",
-        // Taken, many in one run.
-        "fleet:", R"(
+TEST(preflight, helm_agrees_in_refusing_or_taking) {
+  const std::vector<std::string> cases = {
+      // Refused.
+      "fleet: {startupTaint: {kay: a/b}}", "fleet: {startTaint: {}}",
+      "driver: {upgradePolicy: {maxParallelUpgrades: -1}}", "driver: {resources: {limits: {cpu: abc}}}",
+      "toolkit: {resources: {limits: {cpu: 0.5}}}", "daemonsets: {tolerations: [{key: a, operator: Exist}]}",
+      "daemonsets: {labels: {'bad key': x}}", "daemonsets: {labels: {a: 'bad value!'}}",
+      "driver: {env: [{name: 'A=B'}]}", "driver: {env: [{nmae: A}]}", "operator: {imagePullPolicy: Allways}",
+      "ccManager: {defaultMode: on}", "driver: {startupProbe: {failureThreshold: 99999999999}}",
+      "hostPaths: {driverInstallDir: /run/../etc}", "daemonsets: {rollingUpdate: {maxUnavailable: 0}}",
+      "node-feature-discovery: {worker: {port: 0}}", "node-feature-discovery: {worker: null}",
+      "driver:", "operator:", "driver: {nvidiaDriverCRD: null}",
+      "operator: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}}}",
+      // Taken, many in one run.
+      "fleet:", R"(
 mig: {strategy: null}
 fleet: {startupTaint: {key: null}}
 ccManager:
@@ -80,7 +72,23 @@ operator: {resources: {limits: {cpu: 0.5}}}
 nonsense: {a: 1}
 node-feature-discovery: {worker: {config: 'core: {}'}}
 toolkit: {env: [{name: 1A, value: ''}]}
-)"));
+)"};
+  const auto theirs = refusals(cases);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto ours = findings(cases[i]);
+    EXPECT_EQ(!theirs[i].empty(), has_kind(ours, Kind::kRefused))
+        << cases[i] << "\nhelm: " << theirs[i].substr(0, 400) << "\npreflight: " << shown(ours);
+  }
+  // Below an alias the same is said as of the values alone, which helm just judged so.
+  const auto all = parse_yaml_one(Umbrella(cases).values(), "values.yaml");
+  ASSERT_TRUE(all) << all.error().text();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto below = fleet::values_below({&*all, 1}, Umbrella::alias(i));
+    ASSERT_TRUE(below) << below.error().text();
+    EXPECT_EQ(shown(fleet::check_values(*below, fleet::chart_rules(), preflight::value_faults)),
+              shown(findings(cases[i])));
+  }
+}
 
 // --- definitions ---
 
@@ -244,9 +252,9 @@ class Server {
 
   // What it says against the objects that helm makes of the values, and the operator of the policy; "" for
   // nothing.
-  std::string refusals(const std::string& values) {
+  std::string refusals(const std::vector<Json>& rendered) {
     std::string out;
-    for (const Json& object : rendered(values, {"--skip-schema-validation"})) {
+    for (const Json& object : rendered) {
       if (holds_values(object)) out += make(object);
       if (out.empty() && get_string(object, {"kind"}) == "ClusterPolicy") out += operands(object);
     }
@@ -298,14 +306,7 @@ class Server {
 };
 
 TEST(preflight, says_what_an_api_server_says) {
-  Server server;
-  const auto agree = [&](const std::string& values, bool refused) {
-    const auto ours = findings(values);
-    const std::string theirs = server.refusals(values);
-    EXPECT_EQ(!fleet::installable(ours), refused) << values << "\npreflight: " << shown(ours);
-    EXPECT_EQ(!theirs.empty(), refused) << values << "\nserver: " << theirs;
-  };
-  agree(R"(
+  const std::vector<std::string> good = {R"(
 daemonsets:
   tolerations: [{operator: Exists}]
   labels: {a.b/c: D_1.2}
@@ -317,45 +318,64 @@ operator:
   resources: {limits: {cpu: 0.5}, requests: {cpu: 0.5}}
   tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 3}]
 dcgmExporter: {service: {type: NodePort, internalTrafficPolicy: Local}}
-)",
-        false);
-  for (const char* bad : {"daemonsets: {tolerations: [{key: a, operator: Exist}]}",
-                          "daemonsets: {tolerations: [{operator: Equal}]}",
-                          "daemonsets: {tolerations: [{key: a, operator: Exists, value: b}]}",
-                          "daemonsets: {tolerations: [{key: a, operator: Exists, tolerationSeconds: 3}]}",
-                          "operator: {tolerations: [{key: a, effect: NoShedule}]}",
-                          "operator: {tolerations: [{key: 'a b', operator: Exists}]}",
-                          "daemonsets: {labels: {'bad key': x}}",
-                          "daemonsets: {labels: {a: 'bad value!'}}",
-                          "daemonsets: {annotations: {'bad key': x}}",
-                          "operator: {labels: {a: 'bad value!'}}",
-                          "operator: {nodeSelector: {a: '-x'}}",
-                          "operator: {annotations: {'a b': x}}",
-                          "driver: {resources: {limits: {cpu: abc}}}",
-                          "operator: {resources: {limits: {cpu: abc}}}",
-                          "toolkit: {resources: {limits: {cpu: 1}, requests: {cpu: 2}}}",
-                          "toolkit: {resources: {requests: {nvidia.com/gpu: 1}}}",
-                          "toolkit: {resources: {limits: {memry: 1}}}",
-                          "driver: {env: [{name: 'A=B', value: x}]}",
-                          "operator: {env: [{name: '', value: x}]}",
-                          "operator: {imagePullPolicy: Allways}",
-                          "driver: {upgradePolicy: {maxParallelUpgrades: -1}}",
-                          "driver: {startupProbe: {periodSeconds: -1}}",
-                          "driver: {livenessProbe: {successThreshold: 2}}",
-                          "daemonsets: {rollingUpdate: {maxUnavailable: 0}}",
-                          "daemonsets: {rollingUpdate: {maxUnavailable: x}}",
-                          "dcgmExporter: {service: {type: ClusterIp}}",
-                          "dcgmExporter: {service: {internalTrafficPolicy: Node}}",
-                          "dcgmExporter: {serviceMonitor: {interval: 15 s}}",
-                          "migManager: {config: {default: all-balanced}}",
-                          "operator: {runtimeClass: Nvidia}",
-                          "operator: {priorityClassName: 'A B'}",
-                          "daemonsets: {podSecurityContext: {seccompProfile: {type: Runtime}}}",
-                          "hostPaths: {driverInstallDir: /run/../etc}",
-                          "driver: {version: 'not a version!'}",
-                          "devicePlugin: {config: {create: true, name: a, data: {'a b': x}}}",
-                          "devicePlugin: {config: {create: true, name: A_b, data: {a: x}}}"})
-    agree(bad, true);
+extraObjects:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a.b_c: x}}
+  - {apiVersion: nvidia.com/v1alpha1, kind: NVIDIADriver, metadata: {name: b}, spec: {driverType: gpu}}
+)"};
+  const std::vector<std::string> bad = {
+      "daemonsets: {tolerations: [{key: a, operator: Exist}]}",
+      "daemonsets: {tolerations: [{operator: Equal}]}",
+      "daemonsets: {tolerations: [{key: a, operator: Exists, value: b}]}",
+      "daemonsets: {tolerations: [{key: a, operator: Exists, tolerationSeconds: 3}]}",
+      "operator: {tolerations: [{key: a, effect: NoShedule}]}",
+      "operator: {tolerations: [{key: 'a b', operator: Exists}]}",
+      "daemonsets: {labels: {'bad key': x}}",
+      "daemonsets: {labels: {a: 'bad value!'}}",
+      "daemonsets: {annotations: {'bad key': x}}",
+      "operator: {labels: {a: 'bad value!'}}",
+      "operator: {nodeSelector: {a: '-x'}}",
+      "operator: {annotations: {'a b': x}}",
+      "driver: {resources: {limits: {cpu: abc}}}",
+      "operator: {resources: {limits: {cpu: abc}}}",
+      "toolkit: {resources: {limits: {cpu: 1}, requests: {cpu: 2}}}",
+      "toolkit: {resources: {requests: {nvidia.com/gpu: 1}}}",
+      "toolkit: {resources: {limits: {memry: 1}}}",
+      "driver: {env: [{name: 'A=B', value: x}]}",
+      "operator: {env: [{name: '', value: x}]}",
+      "operator: {imagePullPolicy: Allways}",
+      "driver: {upgradePolicy: {maxParallelUpgrades: -1}}",
+      "driver: {startupProbe: {periodSeconds: -1}}",
+      "driver: {livenessProbe: {successThreshold: 2}}",
+      "daemonsets: {rollingUpdate: {maxUnavailable: 0}}",
+      "daemonsets: {rollingUpdate: {maxUnavailable: x}}",
+      "dcgmExporter: {service: {type: ClusterIp}}",
+      "dcgmExporter: {service: {internalTrafficPolicy: Node}}",
+      "dcgmExporter: {serviceMonitor: {interval: 15 s}}",
+      "migManager: {config: {default: all-balanced}}",
+      "operator: {runtimeClass: Nvidia}",
+      "operator: {priorityClassName: 'A B'}",
+      "daemonsets: {podSecurityContext: {seccompProfile: {type: Runtime}}}",
+      "hostPaths: {driverInstallDir: /run/../etc}",
+      "driver: {version: 'not a version!'}",
+      "devicePlugin: {config: {create: true, name: a, data: {'a b': x}}}",
+      "devicePlugin: {config: {create: true, name: A_b, data: {a: x}}}",
+      "extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {}}]",
+      "extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: 1}}]",
+      "extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a b: x}}]",
+      "extraObjects: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: b}, "
+      "spec: {mig: {strategy: both}}}]",
+      "extraObjects: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: b}}]"};
+  std::vector<std::string> cases = good;
+  cases.insert(cases.end(), bad.begin(), bad.end());
+  const auto objects = Umbrella(cases).rendered({"--skip-schema-validation"});
+  Server server;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const bool refused = i >= good.size();
+    const auto ours = findings(cases[i]);
+    const std::string theirs = server.refusals(objects[i]);
+    EXPECT_EQ(!fleet::installable(ours), refused) << cases[i] << "\npreflight: " << shown(ours);
+    EXPECT_EQ(!theirs.empty(), refused) << cases[i] << "\nserver: " << theirs;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The operator's own program, and what gpuctl says of a cluster before an installation.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/process.h"
 #include "demo_fleet.h"
@@ -33,6 +35,49 @@ TEST(preflight_of_values, refuses_what_would_end_the_device_plugin) {
   EXPECT_EQ(bad.code, 1) << bad.out << bad.err;
   EXPECT_NE(bad.out.find("values.yaml:5: error: devicePlugin.config.data.any: "), std::string::npos)
       << bad.out;
+}
+
+TEST(preflight_of_values, of_another_chart_are_checked_below_the_key) {
+  TempDir dir;
+  const std::string file = (dir.path() / "values.yaml").string();
+  const auto check = [&](const std::string& values, std::vector<std::string> more = {}) {
+    EXPECT_TRUE(write_file_atomic(file, values).has_value());
+    more.insert(more.begin(), {BUILD_ROOT "/bin/gpuctl", "preflight", "--values", file});
+    return run(more);
+  };
+  const ExitState good = check("gpu-operator:\n  enabled: true\n  driver: {enabled: false}\n");
+  EXPECT_EQ(good.code, 0) << good.out << good.err;
+  EXPECT_NE(good.out.find("what lies below 'gpu-operator' is checked"), std::string::npos) << good.out;
+  const ExitState bad = check("gpu-operator:\n  driver: {enabled: 'x'}\n");
+  EXPECT_EQ(bad.code, 1) << bad.out << bad.err;
+  EXPECT_NE(bad.out.find("values.yaml:2: error: gpu-operator.driver.enabled: must be"), std::string::npos)
+      << bad.out;
+  EXPECT_EQ(check("gpus:\n  driver: {enabled: 'x'}\n").code, 0);
+  EXPECT_EQ(check("gpus:\n  driver: {enabled: 'x'}\n", {"--values-key", "gpus"}).code, 1);
+  EXPECT_EQ(check("gpus:\n  driver: {enabled: 'x'}\n", {"--values-key", "gpu"}).code, 2);
+}
+
+TEST(preflight_of_values, files_that_are_none_are_told_in_one_line) {
+  TempDir dir;
+  const std::string file = (dir.path() / "v.yaml").string();
+  const auto check = [&](std::string_view values) {
+    EXPECT_TRUE(write_file_atomic(file, values).has_value());
+    return run({BUILD_ROOT "/bin/gpuctl", "preflight", "--values", file});
+  };
+  for (const auto& [values, says] : std::initializer_list<std::pair<std::string_view, const char*>>{
+           {"a: \xff\n", "line 1, column 4: the byte 0xff is not UTF-8"},
+           {"driver: {version: {{ .Values.x }}}\n", "'{{' needs quotes"},
+           {"- driver: {}\n", "a values file is a map of keys"},
+           {"a: 1\n---\nb: 1\n", "one document"}}) {
+    const ExitState ended = check(values);
+    EXPECT_EQ(ended.code, 2) << values;
+    EXPECT_NE(ended.err.find(says), std::string::npos) << ended.err;
+    EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;
+  }
+  const ExitState odd = check("\"a\\nb\\e[31m\": 1\n");
+  EXPECT_EQ(odd.code, 0) << odd.out;
+  EXPECT_NE(odd.out.find("warning: a\\nb\\x1b[31m: "), std::string::npos) << odd.out;
+  EXPECT_EQ(run({BUILD_ROOT "/bin/gpuctl", "preflight", "--values", dir.path().string()}).code, 2);
 }
 
 using preflight = DemoFleet;

@@ -69,6 +69,15 @@ TEST(fleet_values, unknown_keys_get_the_nearest_right_name) {
   EXPECT_EQ(findings("node-feature-discovery: {worker: {whatever: 1}}\n"), "");
 }
 
+TEST(fleet_values, keys_with_dots_and_empty_keys_are_shown_as_they_are) {
+  EXPECT_EQ(
+      findings("driver.upgradePolicy.autoUpgrade: true\n"),
+      "1 unknown driver.upgradePolicy.autoUpgrade: is one key with dots in it, which does nothing; in a "
+      "file each part is a key of its own: driver: {upgradePolicy: {autoUpgrade: …}}\n");
+  says("a.b: 1\n", "unknown a.b: this chart has no such key");
+  says("driver:\n  '': 1\n", "2 unknown driver.'': this chart has no such key");
+}
+
 TEST(fleet_values, duplicates_are_named_with_their_line) {
   says("driver: {enabled: true}\ntoolkit: {}\ndriver: {enabled: false}\n",
        "duplicate driver: is written twice");
@@ -381,9 +390,12 @@ TEST(fleet_values, what_the_api_server_refuses_is_refused_by_path) {
 
 TEST(fleet_values, extra_objects_are_objects) {
   says("extraObjects: ['5']\n", "broken extraObjects[0]: must be an object");
+  says("extraObjects: ['a: [']\n", "broken extraObjects[0]: read 'extraObjects[0]': line 1");
   says("extraObjects: [{kind: ConfigMap}]\n", "broken extraObjects[0]: must have apiVersion and kind");
-  EXPECT_EQ(findings("extraObjects: [{apiVersion: v1, kind: ConfigMap}, '{{ .x }}', \"apiVersion: v1\\nkind: "
-                     "Secret\\n\"]\n"),
+  says("extraObjects: [{apiVersion: v1, kind: ConfigMap}]\n",
+       "broken extraObjects[0]: ConfigMap must have metadata.name");
+  EXPECT_EQ(findings("extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}, '{{ .x }}', "
+                     "\"apiVersion: v1\\nkind: Secret\\nmetadata: {generateName: a-}\\n\"]\n"),
             "");
 }
 

@@ -64,6 +64,10 @@ TEST(preflight, an_environment_that_the_plugin_refuses) {
   EXPECT_EQ(said("devicePlugin: {enabled: false, env: [{name: DEVICE_LIST_STRATEGY, value: cdi}]}"), "");
 }
 
+TEST(preflight, what_the_schema_refuses_is_not_told_by_the_programs_again) {
+  SAYS("mig: {strategy: mixd}\n", "error 1 mig.strategy: must be one of none, single, mixed", "did you mean");
+}
+
 TEST(preflight, data_of_a_config_map_that_is_not_made) {
   SAYS("devicePlugin: {config: {name: plug, data: {any: 'x: ['}}}",
        "warning 1 devicePlugin.config.data: ", "create");
