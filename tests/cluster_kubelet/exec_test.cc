@@ -8,6 +8,7 @@
 #include "cluster/kubelet/attach_session.h"
 #include "cluster/kubelet/exec_session.h"
 #include "cluster/kubelet/http_endpoint.h"
+#include "cluster/kubelet/port_forward.h"
 #include "fixture.h"
 
 namespace gpuop::cluster {
@@ -98,6 +99,10 @@ class exec_over_websocket : public ::testing::Test {
     facts.log = [this](const auto&, const auto&, const auto&, bool) -> Result<LogSource> {
       return LogSource{dir_.path() / "0.log", [this] { return running_; }};
     };
+    facts.there = [this](const auto&, const auto& pod) -> Result<> {
+      if (there_) return {};
+      return fail(Code::kNotFound, "pod not found (\"" + pod + "\")");
+    };
     facts.runtime = &runtime_;
     facts.client_ca = keys_.ca.certificate;
     endpoint_ = std::move(HttpEndpoint::create(loop_, "n1", "127.0.0.1", 0, std::move(facts))).value();
@@ -153,6 +158,7 @@ class exec_over_websocket : public ::testing::Test {
                             const std::string& streams = "stdin=true&stdout=true&stderr=true",
                             const std::string& container = "c") {
     std::vector<std::pair<std::string, std::string>> words;
+    words.reserve(argv.size());
     for (const std::string& word : argv) words.emplace_back("command", word);
     return "/api/v1/namespaces/default/pods/" + pod + "/exec?" + build_query(words) + "&" + streams +
            "&container=" + container;
@@ -202,6 +208,7 @@ class exec_over_websocket : public ::testing::Test {
 
   TempDir dir_{"exec"};
   bool running_ = true;  // the container that is attached to
+  bool there_ = true;    // the pod whose ports are forwarded
   Loop loop_;
   ClusterCredentials keys_;
   LocalRuntime runtime_{loop_};
@@ -367,6 +374,26 @@ TEST_F(exec_over_websocket, a_kubelet_runs_programs_for_its_api_server_alone) {
   open(admin, where, "v5.channel.k8s.io", endpoint_->port());
   EXPECT_TRUE(wait([&] { return admin.ended; }));
   EXPECT_EQ(runtime_.containers.size(), 1u);
+}
+
+TEST_F(exec_over_websocket, ports_go_the_same_way) {
+  const std::string where = "/api/v1/namespaces/default/pods/";
+  Client client;
+  open(client, where + "p/portforward", kPortForwardProtocol);
+  ASSERT_FALSE(client.refused) << client.refused->text();
+  client.to_send.emplace_back("\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01", 12);
+  client.pass();
+  EXPECT_TRUE(wait([&] { return client.got.contains(0x80); })) << "a ping comes back";
+  Client hollow, exec;
+  open(hollow, where + "h/portforward", kPortForwardProtocol);
+  EXPECT_TRUE(hollow.refused);
+  open(exec, where + "p/portforward");
+  EXPECT_TRUE(exec.refused) << "another protocol's";
+  there_ = false;
+  Client gone;
+  open(gone, where + "p/portforward", kPortForwardProtocol);
+  ASSERT_TRUE(gone.refused);
+  EXPECT_NE(gone.refused->text().find("HTTP status 404"), std::string::npos) << gone.refused->text();
 }
 
 TEST(exec_session, sizes_of_terminals) {

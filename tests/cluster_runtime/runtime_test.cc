@@ -302,7 +302,7 @@ TEST_F(node_runtime, exec_runs_inside_within_its_limit) {
   auto id = start(spec("sleep 1000"));
   ASSERT_TRUE(id);
   std::optional<Result<ExitState>> state;
-  auto run = [&](std::vector<std::string> argv, Duration limit) {
+  auto run = [&](const std::vector<std::string>& argv, Duration limit) {
     state.reset();
     runtime_->exec(*id, argv, limit, [&](Result<ExitState> result) { state = std::move(result); });
     loop_.run_until([&] { return state.has_value(); }, 10s);
@@ -427,7 +427,7 @@ TEST_F(node_runtime, a_program_with_streams_of_the_callers) {
   ASSERT_TRUE(server) << server.error().text();
   auto remote = *RemoteRuntime::create(loop_, at("run/rt.sock"));
   ASSERT_TRUE(loop_.run_until([&] { return remote->available(); }, 5s));
-  const auto exec = [&](const std::string& container, std::vector<std::string> argv,
+  const auto exec = [&](const std::string& container, const std::vector<std::string>& argv,
                         const std::string& input) {
     std::array<int, 2> in{}, out{};
     EXPECT_EQ(::pipe2(in.data(), O_CLOEXEC), 0);

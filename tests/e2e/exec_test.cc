@@ -1,4 +1,10 @@
 // kubectl exec and cp with containers of a fleet. Needs tests/tools/fetch-kubectl's cache (or GPUOP_KUBECTL).
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+
 #include "base/process.h"
 #include "demo_fleet.h"
 
@@ -6,7 +12,7 @@ namespace gpuop {
 namespace {
 
 std::string kubectl_path() {
-  const std::string given = env_or("GPUOP_KUBECTL");
+  std::string given = env_or("GPUOP_KUBECTL");
   if (!given.empty()) return given;
   return env_or("XDG_CACHE_HOME", env_or("HOME") + "/.cache") + "/gpu-operator/kubectl/kubectl";
 }
@@ -32,6 +38,7 @@ class kubectl_exec : public DemoFleet {
   }
   void copy_both_ways(const std::string& pod);
   void on_a_terminal(const std::string& pod);
+  void forward_a_port();
   std::string plugin_pod() const {
     std::string out;
     pods_->for_each([&](const auto& pod) {
@@ -70,6 +77,43 @@ void kubectl_exec::on_a_terminal(const std::string& pod) {
   EXPECT_NE(state.out.find("33 100"), std::string::npos) << state.out;
 }
 
+// The exporter's metrics, through a port of this machine that kubectl chooses.
+void kubectl_exec::forward_a_port() {
+  Command command;
+  command.argv = {kubectl_path(), "--kubeconfig=" + fleet_->kubeconfig().string(),
+                  "port-forward", "-n",
+                  "gpu-operator", "service/nvidia-dcgm-exporter",
+                  ":9400"};
+  command.env = {"HOME=" + dir_.path().string()};
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  Fd words(ends[0]), theirs(ends[1]);
+  ::fcntl(words.get(), F_SETFL, O_NONBLOCK);
+  bool gone = false;
+  auto child = Child::spawn(loop_, command,
+                            {.stdout_fd = theirs.get(), .stderr_fd = theirs.get(), .die_with_parent = true},
+                            [&](const ExitState&) { gone = true; });
+  ASSERT_TRUE(child) << child.error().text();
+  theirs.reset();
+  std::string said;
+  Handle readable = loop_.on_readable(words.get(), [&] {
+    std::array<char, 4096> text;
+    const ssize_t n = ::read(words.get(), text.data(), text.size());
+    if (n > 0) said.append(text.data(), static_cast<std::size_t>(n));
+    if (n == 0) readable.reset();
+  });
+  ASSERT_TRUE(wait([&] { return gone || said.find(" -> 9400") != std::string::npos; }, 10s)) << said;
+  const std::size_t colon = said.find(':');
+  const std::string url =
+      "http://127.0.0.1:" + said.substr(colon + 1, said.find(' ', colon) - colon - 1) + "/metrics";
+  for (int i = 0; i < 3; ++i) {
+    const ExitState got = run({.argv = {"/usr/bin/curl", "-sS", "--max-time", "10", url}});
+    EXPECT_NE(got.out.find("DCGM_FI_DEV_GPU_UTIL"), std::string::npos) << said << got.err << got.out.size();
+  }
+  (*child)->kill(SIGTERM);
+  EXPECT_TRUE(wait([&] { return gone; }, 10s));
+}
+
 TEST_F(kubectl_exec, daily_use) {
   if (!file_exists(kubectl_path())) GTEST_SKIP() << "no kubectl at " << kubectl_path();
   bring_up("nodes: [{name: gpu, gpus: {model: A100-SXM4-80GB, count: 1}, driver: preinstalled}]");
@@ -105,6 +149,7 @@ TEST_F(kubectl_exec, daily_use) {
   EXPECT_NE(kubectl({"exec", "-n", "gpu-operator", "nope", "--", "true"}).err.find("pods \"nope\" not found"),
             std::string::npos);
   copy_both_ways(pod);
+  forward_a_port();
   on_a_terminal(pod);
 }
 

@@ -1,5 +1,5 @@
-// Programs in containers (kubernetes-api.md §11): who may and where is decided here; the connection itself is
-// the kubelet's, byte for byte, once it has agreed.
+// Programs in containers and ports of pods (kubernetes-api.md §11): who may and where is decided here; the
+// connection itself is the kubelet's, byte for byte, once it has agreed.
 #include <algorithm>
 #include <optional>
 
@@ -19,7 +19,9 @@ constexpr Duration kDial = 10s;
 
 // What a kubelet is asked, as the client asked it.
 std::string request_text(const Call& call, const std::string& container) {
-  std::string out = call.http.method + " /" + call.sub + "/" + call.ns + "/" + call.name + "/" + container;
+  const std::string what = call.sub == "portforward" ? "portForward" : call.sub;
+  std::string out = call.http.method + " /" + what + "/" + call.ns + "/" + call.name;
+  if (!container.empty()) out += "/" + container;
   if (!call.http.query.empty()) out += "?" + call.http.query;
   out += " HTTP/1.1\r\nHost: kubelet\r\n";
   for (const auto& [name, value] : call.http.headers) {
@@ -159,7 +161,9 @@ class Tunnel : public std::enable_shared_from_this<Tunnel> {
 void Server::exec(const CallPtr& call) {
   ObjectPtr pod = stored(*call->type, call->ns, call->name);
   if (!pod) return respond_status(call, not_found(*call->type, call->name).error());
-  Answer<std::string> container = choose_container(pod->value(), call->param("container"));
+  Answer<std::string> container = call->sub == "portforward"
+                                      ? Answer<std::string>(std::string())
+                                      : choose_container(pod->value(), call->param("container"));
   if (!container) return respond_status(call, container.error());
   const std::string node_name = str(get_string(pod->value(), {"spec", "nodeName"}));
   if (node_name.empty())
@@ -172,9 +176,11 @@ void Server::exec(const CallPtr& call) {
   const auto at = kubelet_address(node->value());
   if (!at || loop.mode() != Loop::Mode::kReal)
     return respond_status(
-        call, bad_request("node \"" + node_name +
-                          "\" is a hollow one: its pods have no processes, so nothing can be run in them")
-                  .error());
+        call,
+        bad_request(
+            "node \"" + node_name +
+            "\" is a hollow one: its pods have no processes, so nothing runs and nothing listens in them")
+            .error());
   auto tunnel = std::make_shared<Tunnel>(shared_from_this(), call);
   tunnels.insert(tunnel);
   tunnel->begin(*at, request_text(*call, *container));

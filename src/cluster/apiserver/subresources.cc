@@ -92,8 +92,9 @@ void Server::subresource(const CallPtr& call) {
     if (sub == "log" && call->verb == "get") return logs(call);
     if (sub == "eviction" && post) return evict(call);
     if (sub == "binding" && post) return bind(call);
-    if ((sub == "exec" || sub == "attach") && (call->verb == "get" || post)) return exec(call);
-    for (std::string_view lacking : {"portforward", "proxy", "ephemeralcontainers", "resize"})
+    const bool streams = sub == "exec" || sub == "attach" || sub == "portforward";
+    if (streams && (call->verb == "get" || post)) return exec(call);
+    for (std::string_view lacking : {"proxy", "ephemeralcontainers", "resize"})
       if (sub == lacking)
         return respond_status(
             call, method_not_allowed(sub + " is not supported by this simulated API server").error());

@@ -209,6 +209,7 @@ void add_named_subresources(ResourceType& type) {
     add("eviction", "policy", "v1", "Eviction", {"create"});
     add("exec", "", "v1", "PodExecOptions", {"create", "get"});
     add("log", "", "v1", "Pod", {"get"});
+    add("portforward", "", "v1", "PodPortForwardOptions", {"create", "get"});
   } else if (type.group.empty() && type.plural == "serviceaccounts") {
     add("token", "authentication.k8s.io", "v1", "TokenRequest", {"create"});
   } else if (type.group.empty() && type.plural == "namespaces") {

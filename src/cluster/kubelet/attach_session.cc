@@ -66,7 +66,7 @@ struct AttachSession::Impl : std::enable_shared_from_this<AttachSession::Impl> {
   bool take_records() {
     std::array<std::string, 3> text;
     std::size_t begin = 0;
-    for (std::size_t end; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    for (std::size_t end = 0; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
       const LogRecord record = parse_log_record(std::string_view(rest).substr(begin, end - begin));
       if ((record.channel == 1 && out) || (record.channel == 2 && err))
         text[static_cast<std::size_t>(record.channel)] += record.text;

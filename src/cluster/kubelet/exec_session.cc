@@ -260,7 +260,7 @@ struct ExecSession::Impl : std::enable_shared_from_this<ExecSession::Impl> {
                   });
   }
 
-  void end_with(std::string status) {
+  void end_with(const std::string& status) {
     if (told) return;
     told = true;
     stop_input();

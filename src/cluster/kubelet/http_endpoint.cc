@@ -15,6 +15,7 @@
 #include "cluster/kubelet/attach_session.h"
 #include "cluster/kubelet/certificate.h"
 #include "cluster/kubelet/exec_session.h"
+#include "cluster/kubelet/port_forward.h"
 
 namespace gpuop::cluster {
 
@@ -156,6 +157,7 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
     const auto parts = split(request.path, '/');
     if (parts.size() == 5 && (parts[1] == "exec" || parts[1] == "attach"))
       return stream(request, parts, peer);
+    if (parts.size() == 4 && parts[1] == "portForward") return forward(request, parts, peer);
     if (request.method != "GET") return peer->send(HttpResponse::text(405, "Method Not Allowed\n"));
     if (request.path == "/healthz") return peer->send(HttpResponse::text(200, "ok"));
     if (request.path == "/pods" || request.path == "/pods/")
@@ -191,25 +193,51 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
     int status;
     std::string text;
   };
-  std::optional<Refusal> refuse_exec(const HttpRequest& request) const {
+  std::optional<Refusal> refuse_caller(const HttpRequest& request) const {
     if (request.client_cert_cn.empty()) return Refusal{401, "Unauthorized"};
     const auto& groups = request.client_cert_orgs;
     if (std::find(groups.begin(), groups.end(), "system:masters") == groups.end())
       return Refusal{403, "Forbidden (user=" + request.client_cert_cn +
-                              ", verb=create, resource=nodes, "
-                              "subresource(s)=[proxy])"};
+                              ", verb=create, resource=nodes, subresource(s)=[proxy])"};
     if (!facts.runtime) return Refusal{501, "this node runs no processes"};
+    return std::nullopt;
+  }
+  static std::optional<Refusal> refuse_protocol(const HttpRequest& request,
+                                                const std::vector<std::string>& spoken) {
     if (to_lower(request.header("Upgrade")).starts_with("spdy/"))
       return Refusal{400,
                      "SPDY is not spoken here, only WebSocket: use kubectl 1.31 or newer, without "
-                     "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"};
+                     "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false or KUBECTL_PORT_FORWARD_WEBSOCKETS=false"};
     if (!WebSocket::asked(request) || request.method != "GET")
       return Refusal{400, "Upgrade request required"};
     const auto offered = WebSocket::offered(request);
-    if (choose_exec_protocol(offered).empty())
-      return Refusal{400, "none of the subprotocols is spoken here: [" + join(offered, " ") +
-                              "]; there are v5.channel.k8s.io and v4.channel.k8s.io"};
-    return std::nullopt;
+    const auto known = [&](const std::string& name) {
+      return std::find(spoken.begin(), spoken.end(), name) != spoken.end();
+    };
+    if (std::any_of(offered.begin(), offered.end(), known)) return std::nullopt;
+    return Refusal{400, "none of the subprotocols is spoken here: [" + join(offered, " ") + "]; there is " +
+                            join(spoken, ", ")};
+  }
+
+  void forward(const HttpRequest& request, const std::vector<std::string>& parts,
+               const std::shared_ptr<HttpResponder>& peer) {
+    const std::string ns = url_decode(parts[2]), pod = url_decode(parts[3]);
+    auto refusal = refuse_caller(request);
+    const auto there = facts.there(ns, pod);
+    if (!refusal && !there) refusal = Refusal{404, there.error().text()};
+    if (!refusal) refusal = refuse_protocol(request, {kPortForwardProtocol});
+    if (refusal) return peer->send(HttpResponse::text(refusal->status, refusal->text + "\n"));
+    auto connection = take_over(*peer);
+    if (!connection) return peer->send(HttpResponse::text(500, "the connection cannot be upgraded\n"));
+    WebSocket::accept(loop, std::move(connection), request, kPortForwardProtocol, kMessage,
+                      [weak = weak_from_this(), title = ns + "/" + pod](auto socket) {
+                        const auto self = weak.lock();
+                        if (!self || !socket) return;
+                        const std::uint64_t number = self->next_session++;
+                        self->forwards[number] =
+                            PortForward::begin(self->loop, std::move(*socket), self->facts.netns_path, title,
+                                               self->ended(number));
+                      });
   }
 
   // Where a program is run, or a running one watched.
@@ -219,8 +247,9 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
 
   void stream(const HttpRequest& request, const std::vector<std::string>& parts,
               const std::shared_ptr<HttpResponder>& peer) {
-    if (const auto refusal = refuse_exec(request))
-      return peer->send(HttpResponse::text(refusal->status, refusal->text + "\n"));
+    auto refusal = refuse_caller(request);
+    if (!refusal) refusal = refuse_protocol(request, {"v5.channel.k8s.io", "v4.channel.k8s.io"});
+    if (refusal) return peer->send(HttpResponse::text(refusal->status, refusal->text + "\n"));
     auto wanted = parse_exec_request(request.query);
     if (!wanted) return peer->send(HttpResponse::text(400, wanted.error().text() + "\n"));
     auto connection = take_over(*peer);
@@ -273,6 +302,7 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
       if (!self) return;
       self->sessions.erase(number);
       self->attached.erase(number);
+      self->forwards.erase(number);
     };
   }
 
@@ -282,6 +312,7 @@ struct HttpEndpoint::Impl : std::enable_shared_from_this<HttpEndpoint::Impl> {
   HttpEndpointFacts facts;
   std::map<std::uint64_t, std::shared_ptr<ExecSession>> sessions;
   std::map<std::uint64_t, std::shared_ptr<AttachSession>> attached;
+  std::map<std::uint64_t, std::shared_ptr<PortForward>> forwards;
   std::uint64_t next_session = 0;
   std::set<std::shared_ptr<LogStream>> streams;
   std::unique_ptr<HttpServer> server;
@@ -292,6 +323,7 @@ HttpEndpoint::~HttpEndpoint() {
   impl_->server.reset();
   impl_->sessions.clear();
   impl_->attached.clear();
+  impl_->forwards.clear();
 }
 
 Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::create(Loop& loop, const std::string& name,

@@ -1,5 +1,6 @@
 // What a kubelet serves over HTTPS: /containerLogs/{namespace}/{pod}/{container}, /exec/… and /attach/… of
-// the same form, /pods, /healthz. The API server's `log`, `exec` and `attach` subresources ask here.
+// the same form, /portForward/{namespace}/{pod}, /pods, /healthz. The API server's subresources of pods ask
+// here.
 #pragma once
 
 #include <functional>
@@ -29,9 +30,12 @@ struct HttpEndpointFacts {
   std::function<Result<std::string>(const std::string& ns, const std::string& pod,
                                     const std::string& container)>
       running;
+  // Whether a pod is on this node and not at its end; the error's text goes to the client.
+  std::function<Result<>(const std::string& ns, const std::string& pod)> there;
+  std::string netns_path;      // where pods' ports are; empty: this process's own network
   Runtime* runtime = nullptr;  // null: nothing is run
-  // PEM. Programs are run for clients with a certificate of this CA and group system:masters alone; empty:
-  // for nobody.
+  // PEM. Programs are run, and ports forwarded, for clients with a certificate of this CA and group
+  // system:masters alone; empty: for nobody.
   std::string client_ca;
 };
 

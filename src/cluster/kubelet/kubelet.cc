@@ -107,6 +107,12 @@ struct Kubelet::Impl {
       facts.running = [this](const std::string& ns, const std::string& pod, const std::string& container) {
         return find_running(ns, pod, container);
       };
+      facts.there = [this](const std::string& ns, const std::string& pod) -> Result<> {
+        const auto worker = find_worker(ns, pod);
+        if (worker && worker->active()) return {};
+        return fail(Code::kNotFound, "pod not found (\"" + pod + "_" + ns + "\")");
+      };
+      facts.netns_path = options.netns_path;
       facts.runtime = &runtime;
       facts.client_ca = options.client_ca;
       http = TRY(HttpEndpoint::create(loop, options.node_name, options.http_address, options.http_port,

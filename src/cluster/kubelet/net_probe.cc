@@ -25,7 +25,9 @@ struct SslFree {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
 };
 
-// A socket of another network namespace: this thread visits it for the length of one call.
+}  // namespace
+
+// This thread visits the namespace for the length of one call.
 Result<Fd> socket_in(const std::string& netns_path, int family) {
   const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
   if (netns_path.empty()) {
@@ -44,6 +46,8 @@ Result<Fd> socket_in(const std::string& netns_path, int family) {
   if (!made) return fail(errno_error("make a socket", error));
   return made;
 }
+
+namespace {
 
 struct Address {
   sockaddr_storage storage{};

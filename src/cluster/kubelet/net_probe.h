@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files.h"
 #include "base/loop.h"
 #include "base/result.h"
 
@@ -24,6 +25,9 @@ struct NetProbe {
 // Calls `done` once: a value when a connection came up (tcp) or the answer's status was 200 to 399 (http). An
 // error's text is what follows "Readiness probe failed: ". Dropping the handle cancels.
 using NetProber = std::function<Handle(const NetProbe&, std::function<void(Result<>)> done)>;
+
+// A non-blocking TCP socket of the network namespace `netns_path` (empty: this process's own).
+Result<Fd> socket_in(const std::string& netns_path, int family);
 
 // Real sockets, made in the network namespace `netns_path` (empty: this process's own). TLS certificates are
 // not checked, as Kubernetes' probes do not.

@@ -273,6 +273,13 @@ void RecordingRuntime::exec(const std::string& id, const std::vector<std::string
   });
 }
 
+void RecordingRuntime::exec_stream(const std::string& id, const std::vector<std::string>&, ExecStreams,
+                                   Done<ExitState> done) {
+  later([id, done] {
+    done(fail(Code::kUnsupported, "exec in container '" + id + "': this node runs no processes"));
+  });
+}
+
 void RecordingRuntime::list(Done<std::vector<ContainerInfo>> done) {
   later([this, done] {
     if (away_) return done(away());

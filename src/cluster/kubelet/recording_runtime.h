@@ -74,6 +74,9 @@ class RecordingRuntime : public Runtime {
   void remove_container(const std::string& id, Done<void> done) override;
   void exec(const std::string& id, const std::vector<std::string>& argv, Duration limit,
             Done<ExitState> done) override;
+  // kUnsupported: nothing runs here.
+  void exec_stream(const std::string& id, const std::vector<std::string>& argv, ExecStreams streams,
+                   Done<ExitState> done) override;
   void list(Done<std::vector<ContainerInfo>> done) override;
   void list_sandboxes(Done<std::vector<SandboxSpec>> done) override;
   void on_change(std::function<void(const ContainerInfo&)> changed) override;

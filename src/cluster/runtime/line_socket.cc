@@ -95,7 +95,7 @@ struct LineSocket::Impl : std::enable_shared_from_this<LineSocket::Impl> {
 
   bool take_lines() {
     std::size_t begin = 0;
-    for (std::size_t at; (at = in.find('\n', begin)) != std::string::npos; begin = at + 1) {
+    for (std::size_t at = 0; (at = in.find('\n', begin)) != std::string::npos; begin = at + 1) {
       auto value = parse_json(std::string_view(in).substr(begin, at - begin));
       if (!value) return false;
       auto keep = shared_from_this();

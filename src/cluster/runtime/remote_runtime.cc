@@ -49,7 +49,7 @@ struct RemoteRuntime::Impl : std::enable_shared_from_this<RemoteRuntime::Impl> {
     auto weak = weak_from_this();
     connection = std::make_unique<LineSocket>(
         loop, std::move(fd),
-        [weak](Json value) {
+        [weak](const Json& value) {
           if (auto self = weak.lock()) self->arrived(value);
         },
         [weak] {

@@ -119,10 +119,8 @@ class Runtime {
                     Done<ExitState> done) = 0;
   // Runs argv inside with these streams; `done` when it has ended (its output may be read later than that).
   // It ends with its container, not with its caller. kConflict: the container does not run.
-  virtual void exec_stream(const std::string& id, const std::vector<std::string>& /*argv*/,
-                           ExecStreams /*streams*/, Done<ExitState> done) {
-    done(fail(Code::kUnsupported, "exec in container '" + id + "': this node runs no processes"));
-  }
+  virtual void exec_stream(const std::string& id, const std::vector<std::string>& argv, ExecStreams streams,
+                           Done<ExitState> done) = 0;
   // Everything the runtime knows of; read at kubelet start to adopt what runs.
   virtual void list(Done<std::vector<ContainerInfo>> done) = 0;
   virtual void list_sandboxes(Done<std::vector<SandboxSpec>> done) = 0;

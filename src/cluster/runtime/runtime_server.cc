@@ -46,7 +46,7 @@ struct RuntimeServer::Impl : std::enable_shared_from_this<RuntimeServer::Impl> {
     auto weak = weak_from_this();
     peers[number] = std::make_unique<LineSocket>(
         loop, std::move(peer),
-        [weak, number](Json request) {
+        [weak, number](const Json& request) {
           if (auto self = weak.lock()) self->serve(number, request);
         },
         [weak, number] {
