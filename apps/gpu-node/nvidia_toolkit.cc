@@ -68,9 +68,10 @@ struct Lists {
   std::vector<std::string> annotation_prefixes;
   std::vector<std::string> runtimes;
   std::vector<std::string> features;
+  std::vector<std::string> configured;
 };
 
-void add_installer(CLI::App& app, toolkit::Options& options) {
+void add_installer(CLI::App& app, toolkit::Options& options, Lists& lists) {
   app.add_flag("-n,--no-daemon", options.no_daemon, "end after the set-up")->envname("NO_DAEMON");
   app.add_flag("--no-runtime-config", options.no_runtime_config, "leave the engine alone")
       ->envname("NO_RUNTIME_CONFIG");
@@ -83,8 +84,8 @@ void add_installer(CLI::App& app, toolkit::Options& options) {
          {"TOOLKIT_PID_FILE", "PID_FILE"});
   app.add_flag("-p,--enable-nri-plugin", options.enable_nri_plugin, "inject through NRI")
       ->envname("ENABLE_NRI_PLUGIN");
-  option(app, "--configured-file", options.configured, "file that is made when the engine is configured",
-         {"TOOLKIT_CONFIGURED_FILE"});
+  option(app, "--configured-file", lists.configured,
+         "files that are made when the engine is configured, with commas", {"TOOLKIT_CONFIGURED_FILE"});
   option(app, "--driver-root,--nvidia-driver-root", options.driver_root, "driver root, as the host sees it",
          {"NVIDIA_DRIVER_ROOT", "DRIVER_ROOT"});
   option(app, "--driver-root-ctr-path", options.driver_root_ctr_path, "driver root, here",
@@ -224,7 +225,7 @@ int nvidia_toolkit_main(int argc, char** argv) {
   std::string rescan;
   CLI::App app("Install the container toolkit on the host and wire the container engine.");
   app.add_flag("--debug", debug, "log more")->envname("TOOLKIT_DEBUG");
-  add_installer(app, options);
+  add_installer(app, options, lists);
   add_engine(app, options, overrides, cdi_in_runtime);
   add_runtime(app, options, lists);
   add_ignored(app, ignored);
@@ -238,6 +239,7 @@ int nvidia_toolkit_main(int argc, char** argv) {
 
   options.runtime.annotation_prefixes = comma_list(lists.annotation_prefixes);
   options.runtimes = comma_list(lists.runtimes);
+  for (std::string& file : comma_list(lists.configured)) options.configured.emplace_back(std::move(file));
   options.runtime.features = comma_list(lists.features);
   options.driver_ready = driver_gate();
   if (!cdi_in_runtime.empty())

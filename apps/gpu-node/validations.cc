@@ -15,6 +15,7 @@
 #include "kube/client.h"
 #include "kube/config.h"
 #include "roles.h"
+#include "validate/driver.h"
 #include "validate/progress.h"
 #include "validate/sequence.h"
 
@@ -58,6 +59,8 @@ Result<int> validate_all(const std::vector<std::string>& words, validate::Sequen
   sequence.steps = TRY(validate::parse_steps(words));
   sequence.pod = env_or("POD_UID");
   sequence.validator = {self_path().string(), "validator"};
+  // As the runtime has it (shim/runtime.cc).
+  sequence.before_driver = !TRY(validate::module_loaded("nvidia"));
   TRY(make_dirs(sequence.output_dir));
   Loop loop;
   int stopped_by = 0;

@@ -84,6 +84,9 @@ int validator_main(int argc, char** argv) {
   }
   options.interval = std::chrono::seconds(*seconds);
   options.driver.status_dir = options.output_dir;
+  options.proven_later = env_or(validate::kProvenLater) == "true";
+  options.proves_toolkit = env_or(validate::kProvesToolkit) == "true";
+  options.toolkit_configured = env_or("TOOLKIT_CONFIGURED_FILE");
   if (const auto fd = parse_int(env_or(validate::kReportFd)); fd && *fd > 2) {
     ::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
     options.waiting = [fd = static_cast<int>(*fd)](bool failing, const std::string& why) {

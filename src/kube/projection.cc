@@ -38,7 +38,7 @@ class Measure final : public boost::json::memory_resource {
     for (void* extra : extras_) ::operator delete(extra);
     extras_.clear();
   }
-  ~Measure() { reset(); }
+  ~Measure() override { reset(); }
 
  private:
   void* do_allocate(std::size_t size, std::size_t align) override {
@@ -63,7 +63,7 @@ class Block final : public boost::json::memory_resource {
   Block(std::size_t size, Block*& self) : start_(static_cast<std::byte*>(::operator new(size))), size_(size) {
     self = this;
   }
-  ~Block() { ::operator delete(start_); }
+  ~Block() override { ::operator delete(start_); }
   void seal() { used_ = size_; }
 
  private:

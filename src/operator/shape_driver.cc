@@ -61,15 +61,23 @@ void mount_keys(Json& pod, std::initializer_list<std::string_view> containers, c
   add_volume(pod, config_map_volume(name, name, keys));
 }
 
-// Without a word of the user the driver is looked at from the start and every second, for as long as upstream
-// would wait in all; a driver that we took over keeps its pods' form.
+// Without a word of the user the driver is looked at from the start, for as long as upstream would wait in
+// all, and by few probes that wait for it: each that fails is a Warning event. A driver that we took over
+// keeps its pods' form.
 void quicken_startup(const View& view, Json& container, const std::string& daemonset) {
   if (view.facts.taken_over.contains(daemonset)) return;
   const std::optional<policy::Probe>& user = view.spec.driver.startup_probe;
   if (user && (user->initial_delay_seconds || user->period_seconds || user->failure_threshold)) return;
+  constexpr std::int64_t kAll = 1200, kOne = 300, kMargin = 10;
+  const std::int64_t limit = user && user->timeout_seconds ? user->timeout_seconds : kOne;
   remove(container, {"startupProbe", "initialDelaySeconds"});
   set(container, {"startupProbe", "periodSeconds"}, 1);
-  set(container, {"startupProbe", "failureThreshold"}, 1200);
+  set(container, {"startupProbe", "timeoutSeconds"}, limit);
+  set(container, {"startupProbe", "failureThreshold"}, std::max<std::int64_t>(1, kAll / limit));
+  if (limit > kMargin)
+    find_mutable(container, {"startupProbe", "exec", "command"})
+        ->as_array()
+        .push_back(Json(std::to_string(limit - kMargin)));
 }
 
 // Upstream's required anti-affinity leaves such DaemonSets misscheduled for ever on clusters of several

@@ -34,6 +34,7 @@ constexpr Entry kEntries[] = {
 };
 
 constexpr std::string_view kGates = "/run/nvidia/validations/";
+constexpr std::string_view kToolkitConfigured = ".toolkit-configured";
 // How long one try of a probe that waits may take.
 constexpr int kProbeSeconds = 3600;
 
@@ -127,6 +128,10 @@ void see_driver(const View& view, Json& pod, Json& container) {
                     "/run/nvidia/validations", false);
   ensure_host_mount(pod, container, "driver-install-dir", driver, "DirectoryOrCreate", "/driver-root", false);
   ensure_host_mount(pod, container, "host-root", root, "", "/host", true);
+  // A boot empties /run, and nobody may have made this one before.
+  if (Json* run = find_volume(pod, "run-nvidia");
+      run && get_string(*run, {"hostPath", "type"}) == "Directory")
+    set(*run, {"hostPath", "type"}, "DirectoryOrCreate");
 }
 
 Json from_field(std::string_view name, std::string_view field) {
@@ -147,7 +152,8 @@ void ready_with(Json& container, std::string_view file) {
 // The container is ready when the runtime is configured, and says so.
 void tell_runtime(Json& daemonset, Json& container) {
   constexpr std::string_view kFile = "/run/runtime-configured";
-  set_env(container, "TOOLKIT_CONFIGURED_FILE", kFile);
+  set_env(container, "TOOLKIT_CONFIGURED_FILE",
+          std::string(kFile) + "," + std::string(kGates) + std::string(kToolkitConfigured));
   for (const auto& [name, field] :
        {std::pair{"POD_NAME", "metadata.name"}, std::pair{"POD_NAMESPACE", "metadata.namespace"},
         std::pair{"POD_UID", "metadata.uid"}, std::pair{"NODE_NAME", "spec.nodeName"}})
@@ -164,11 +170,13 @@ bool has_mount(const Json& container, std::string_view at) {
 }
 
 // What an init container checks becomes words of a step. Its variables go with it, unless they come from the
-// pod or are read by the runtime: then they are the container's.
-void add_step(Json& main, const Json& check, JsonArray& command) {
+// pod or are read by the runtime: then they are the container's. `toolkit`: own_toolkit().
+void add_step(Json& main, const Json& check, JsonArray& command, bool toolkit) {
   const std::string component = env_value(check, "COMPONENT");
   command.emplace_back(component);
   if (component == "cuda") command.emplace_back("VALIDATOR_PROOF_FOLDER=/run/nvidia/validations");
+  if (component == "cuda" && toolkit)
+    command.emplace_back("TOOLKIT_CONFIGURED_FILE=" + std::string(kGates) + std::string(kToolkitConfigured));
   for (const Json& entry : get_array(check, {"env"})) {
     const auto name = get_string(entry, {"name"});
     if (name == "COMPONENT") continue;
@@ -182,6 +190,13 @@ void add_step(Json& main, const Json& check, JsonArray& command) {
     if (!has_mount(main, get_string(mount, {"mountPath"}))) add_mount(main, mount);
   if (const Json* selinux = find(check, {"securityContext", "seLinuxOptions"}))
     set(main, {"securityContext", "seLinuxOptions"}, *selinux);
+}
+
+// A toolkit of ours says by a file when the runtime is configured.
+bool own_toolkit(const View& view) {
+  const auto image =
+      resolve_image(view.spec.toolkit, "container-toolkit", "CONTAINER_TOOLKIT_IMAGE", view.facts.env);
+  return view.spec.toolkit.enabled && image && *image == view.facts.own_image;
 }
 
 // The validations that init containers do go into the main container, in front of its `program`: each init
@@ -199,7 +214,7 @@ bool take_validations(const View& view, Json& pod, Json& main, std::string_view 
   const std::string name = str(get_string(main, {"name"}));
   JsonArray command{"gpu-node", "validations", "--record=" + std::string(kGates) + ".passed-for-" + name};
   if (!passed_file.empty()) command.emplace_back("--passed-file=" + std::string(passed_file));
-  for (const Json& check : inits->as_array()) add_step(main, check, command);
+  for (const Json& check : inits->as_array()) add_step(main, check, command, own_toolkit(view));
   command.emplace_back("--");
   for (const Json& word : get_array(main, {"command"})) command.push_back(word);
   set(main, {"command"}, std::move(command));

@@ -208,6 +208,8 @@ Result<hardware::DriverReady> Toolkit::driver() const {
 }
 
 Result<> Toolkit::set_up() {
+  // One on the host may be an earlier container's.
+  for (const fs::path& file : options_.configured) take_away(file);
   if (!options_.driver_ready.empty()) {
     log::info("waiting for the driver", {{"file", options_.driver_ready.string()}});
     TRY_IN(wait_for_file(loop_, options_.driver_ready, 24h * 365), "wait for the driver");
@@ -231,9 +233,9 @@ Result<> Toolkit::apply(const hardware::DriverReady& driver) {
     take_away(options_.pid_file.parent_path() / "facts.json");
   }
   if (!options_.no_runtime_config && !options_.enable_nri_plugin) TRY(set_up_engine());
-  if (!options_.configured.empty()) {
-    TRY(make_dirs(options_.configured.parent_path()));
-    TRY(write_file_atomic(options_.configured, ""));
+  for (const fs::path& file : options_.configured) {
+    TRY(make_dirs(file.parent_path()));
+    TRY(write_file_atomic(file, ""));
   }
   return {};
 }
@@ -421,7 +423,7 @@ Result<> Toolkit::clean_up() {
 }
 
 void Toolkit::release() {
-  if (!options_.configured.empty()) take_away(options_.configured);
+  for (const fs::path& file : options_.configured) take_away(file);
   take_away(options_.pid_file);
   lock_.reset();
 }

@@ -30,8 +30,8 @@ struct Options {
   std::filesystem::path pid_file = "/run/nvidia/toolkit/toolkit.pid";
   std::filesystem::path driver_ready = "/run/nvidia/validations/driver-ready";  // empty: do not wait
 
-  // Made when the engine is configured and answers, removed at the end; empty: none.
-  std::filesystem::path configured;
+  // Files that are made when the engine is configured and answers, and removed at the end.
+  std::vector<std::filesystem::path> configured;
 
   // Used when there is no driver-ready to take them from.
   std::string driver_root = "/run/nvidia/driver";

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <set>
+#include <utility>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -120,6 +121,21 @@ Result<int> run_step(Loop& loop, const Sequence& sequence, const Step& step) {
   return fail(Code::kCancelled, "stopped while " + step.component + " was being validated");
 }
 
+bool has_workload(const Step& step) {
+  return std::ranges::find(step.env, "WITH_WORKLOAD=false") == step.env.end();
+}
+
+// The step as it is run: what the toolkit's own container cannot show, the next step's pod does.
+Step adapted(const Sequence& sequence, std::size_t at, bool toolkit_open) {
+  Step step = sequence.steps[at];
+  const Step* next = at + 1 < sequence.steps.size() ? &sequence.steps[at + 1] : nullptr;
+  if (step.component == "toolkit" && sequence.before_driver && next && next->component == "cuda" &&
+      has_workload(*next))
+    step.env.push_back(std::string(kProvenLater) + "=true");
+  if (step.component == "cuda" && toolkit_open) step.env.push_back(std::string(kProvesToolkit) + "=true");
+  return step;
+}
+
 }  // namespace
 
 Result<std::vector<Step>> parse_steps(std::span<const std::string> words) {
@@ -142,13 +158,18 @@ Result<std::vector<Step>> parse_steps(std::span<const std::string> words) {
 
 Result<int> run_sequence(Loop& loop, const Sequence& sequence) {
   Record record(sequence);
-  for (const Step& step : sequence.steps) {
+  bool toolkit_open = false;
+  for (std::size_t at = 0; at < sequence.steps.size(); ++at) {
+    const Step step = adapted(sequence, at, toolkit_open);
     if (record.passed(step.component)) {
       log::info("passed before in this pod", {{"component", step.component}});
       continue;
     }
     if (const int code = TRY(run_step(loop, sequence, step)); code != 0) return code;
-    TRY(record.add(step.component));
+    const bool later = step.component == "toolkit" && step.env != sequence.steps[at].env &&
+                       !file_exists(sequence.output_dir / "toolkit-ready");
+    if (!later) TRY(record.add(step.component));
+    if (std::exchange(toolkit_open, later)) TRY(record.add("toolkit"));
   }
   if (sequence.progress) {
     sequence.progress->passed();

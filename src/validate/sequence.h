@@ -33,11 +33,19 @@ struct Sequence {
   // record.
   std::filesystem::path record;
   std::string pod;
+  // No driver was there when this container was made.
+  bool before_driver = false;
   Progress* progress = nullptr;  // is told of each step; null: nobody is
 };
 
 // A step's process says by a line on this descriptor that it waits: "waiting WHY" or "failing WHY".
 inline constexpr const char* kReportFd = "VALIDATION_REPORT_FD";
+
+// Variables by which a sequence has the cuda step's pod prove what the toolkit step's own container cannot:
+// the validator's pod outlives a boot, and its new container may be made before there is a driver that the
+// runtime could give it.
+inline constexpr const char* kProvenLater = "TOOLKIT_PROVEN_LATER";
+inline constexpr const char* kProvesToolkit = "CUDA_PROVES_TOOLKIT";
 
 // Runs them, each as a process of its own with our standard output and error. The first exit code that is not
 // 0 ends it and is answered; 0 after the last. kCancelled: the loop was stopped, the process was told to end.

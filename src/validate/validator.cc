@@ -55,6 +55,7 @@ struct Run {
   Result<> driver();
   Result<> module(std::string_view module, std::string_view gate_name);
   Result<> toolkit();
+  Result<> wait_for_toolkit();
   Result<> cuda();
   Result<> plugin();
   Result<> mofed();
@@ -65,8 +66,8 @@ Result<bool> Run::driver_is_managed() {
   kube::Client* kube = TRY(api());
   kube::ListOptions filter;
   filter.label_selector = "app.kubernetes.io/component=nvidia-driver";
-  const auto list =
-      kube::await(loop, [&](auto done) { return kube->list(kube::kDaemonSets, options.ns, filter, done); });
+  const auto list = kube::await(
+      loop, [&](const auto& done) { return kube->list(kube::kDaemonSets, options.ns, filter, done); });
   if (!list) return fail(list.error().error("look for driver DaemonSets in '" + options.ns + "'"));
   for (const auto& set : get_array(*list, {"items"})) {
     const Json* owner = kube::controller_of(set);
@@ -138,7 +139,7 @@ Result<> Run::module(std::string_view name, std::string_view gate_name) {
 }
 
 Result<> Run::toolkit() {
-  TRY(until({options.output_dir}, [&]() -> Result<> {
+  const auto checked = until({options.output_dir}, [&]() -> Result<> {
     fs::path program;
     for (const auto& dir :
          split(env_or("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ':')) {
@@ -158,15 +159,34 @@ Result<> Run::toolkit() {
     return fail(Code::kUnavailable, "check the container toolkit: nvidia-smi ended with code " +
                                         std::to_string(state.code) + ": " +
                                         std::string(trim(state.out + state.err)));
-  }));
-  return open_gate("toolkit-ready");
+  });
+  if (checked) return open_gate("toolkit-ready");
+  if (!options.proven_later || checked.error().code() != Code::kNotFound) return fail(checked.error());
+  log::info("this container is older than the driver: a pod will prove the container toolkit");
+  return {};
+}
+
+// The driver is there, and a container that is made now gets it as soon as the runtime can give it.
+Result<> Run::wait_for_toolkit() {
+  const fs::path& file = options.toolkit_configured;
+  if (file.empty()) return {};
+  return retry(
+      loop, {file.parent_path()}, options.interval,
+      [&file]() -> Result<> {
+        if (file_exists(file)) return {};
+        return fail(Code::kNotFound,
+                    "wait for the container toolkit: '" + file.string() + "' is not there yet");
+      },
+      options.waiting);
 }
 
 Result<> Run::cuda() {
+  if (options.proves_toolkit) TRY(wait_for_toolkit());
   if (options.with_workload) {
     TRY(run_workload(loop, *TRY(api()), Workload::kCuda, workload_options(options.node, options.ns),
                      options.cuda_limit));
   }
+  if (options.proves_toolkit) TRY(open_gate("toolkit-ready"));
   return open_gate("cuda-ready");
 }
 
@@ -193,7 +213,7 @@ Result<> Run::mofed() {
   }
   kube::Client* kube = TRY(api());
   const auto node =
-      kube::await(loop, [&](auto done) { return kube->get(kube::kNodes, "", options.node, done); });
+      kube::await(loop, [&](const auto& done) { return kube->get(kube::kNodes, "", options.node, done); });
   if (!node) return fail(node.error().error("read node '" + options.node + "'"));
   if (kube::label(*node, "feature.node.kubernetes.io/pci-15b3.present") != "true") {
     log::info("no Mellanox device on this node: nothing to check");
@@ -241,6 +261,7 @@ Result<> retry(Loop& loop, const std::vector<fs::path>& dirs, Duration interval,
                const std::function<Result<>()>& attempt,
                const std::function<void(bool failing, const std::string& why)>& waiting) {
   std::vector<std::unique_ptr<DirWatch>> watches;
+  watches.reserve(dirs.size());
   bool changed = true;
   for (const auto& dir : dirs)
     watches.push_back(TRY(DirWatch::create(loop, dir, [&changed] { changed = true; })));

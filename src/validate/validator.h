@@ -31,6 +31,13 @@ struct ValidatorOptions {
   KubeletFolders kubelet;
   Duration cuda_limit = 300s;      // 60 tries of 5 s upstream
   Duration capacity_limit = 150s;  // 30 tries of 5 s
+  // toolkit: this container is older than the driver, so that the runtime had none to give it; the cuda
+  // component's pod proves the runtime.
+  bool proven_later = false;
+  // cuda: its pod proves the toolkit as well, whose gate is opened with its own. `toolkit_configured`: the
+  // file that says that the runtime can start such a pod; empty: it is not waited for.
+  bool proves_toolkit = false;
+  std::filesystem::path toolkit_configured;
   // Called whenever there is another reason to wait; `failing`: what was tried failed, and more than time is
   // missing. May be empty.
   std::function<void(bool failing, const std::string& why)> waiting;

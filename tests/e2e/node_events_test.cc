@@ -47,6 +47,15 @@ class node_events : public DemoFleet {
     });
     return sum;
   }
+  std::int64_t starts_of_validator() const {
+    std::int64_t count = 0;
+    pods_->for_each([&count](const auto& pod) {
+      if (kube::label(*pod, "app") != "nvidia-operator-validator") return;
+      for (const Json& status : get_array(*pod, {"status", "containerStatuses"}))
+        count += 1 + get_int(status, {"restartCount"});
+    });
+    return count;
+  }
   bool whole() const { return chain().ready() && settled() && picture() == before_; }
   void comes_back(const std::string& after, const std::function<bool()>& first = [] { return true; }) {
     const Duration began = loop_.elapsed();
@@ -56,8 +65,11 @@ class node_events : public DemoFleet {
   }
   void boots(const std::vector<std::string>& words) {
     const std::string was = boot_id();
+    const std::int64_t starts = starts_of_validator();
     happens(words);
     comes_back(join(words, " "), [&] { return boot_id() != was; });
+    EXPECT_EQ(starts_of_validator(), starts + 1) << "it waits for the driver, which costs no back-off\n"
+                                                 << logs();
   }
 
   void create(const std::string& name, const std::string& spec) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "operator/digest.h"
 #include "operator/pod.h"
 #include "operator/wake.h"
@@ -312,6 +313,24 @@ TEST(operand_manifests, case34_a_liveness_probe_of_the_driver) {
   EXPECT_EQ(get_array(probe, {"exec", "command"}).size(), 2u);
 }
 
+// A probe that fails is a Warning event.
+TEST(operand_manifests, a_driver_is_waited_for_by_few_probes) {
+  const auto probe = [](const std::string& spec) {
+    const Rendered r("{driver: {" + spec + "}}");
+    const Json& found = *find(r.container(kDriverSet, "nvidia-driver-ctr"), {"startupProbe"});
+    std::string text;
+    for (const Json& word : get_array(found, {"exec", "command"})) text += str(as_text(word)) + " ";
+    for (const char* field : {"initialDelaySeconds", "periodSeconds", "timeoutSeconds", "failureThreshold"})
+      text += std::to_string(get_int(found, {field})) + " ";
+    return text;
+  };
+  EXPECT_EQ(probe("startupProbe: null"), "sh /usr/local/bin/startup-probe.sh 290 0 1 300 4 ");
+  const std::string unset = "initialDelaySeconds: null, periodSeconds: null, failureThreshold: null";
+  EXPECT_EQ(probe("startupProbe: {" + unset + ", timeoutSeconds: 60}"),
+            "sh /usr/local/bin/startup-probe.sh 50 0 1 60 20 ");
+  EXPECT_EQ(probe("startupProbe: {periodSeconds: 3}"), "sh /usr/local/bin/startup-probe.sh 60 3 60 120 ");
+}
+
 TEST(operand_manifests, case35_what_moves_the_digest) {
   std::string plain = Rendered("{}").digest();
   ASSERT_FALSE(plain.empty());
@@ -549,8 +568,10 @@ TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
   // In order, and each variable only where its init container had it.
   auto at = after(" driver ", 0);
   at = after("DISABLE_DEV_CHAR_SYMLINK_CREATION=true", at);
-  at = after(" toolkit WITH_WAIT=false cuda VALIDATOR_PROOF_FOLDER=/run/nvidia/validations WITH_WAIT=false ",
-             at);
+  at = after(
+      " toolkit WITH_WAIT=false cuda VALIDATOR_PROOF_FOLDER=/run/nvidia/validations "
+      "TOOLKIT_CONFIGURED_FILE=/run/nvidia/validations/.toolkit-configured WITH_WAIT=false ",
+      at);
   at = after("VALIDATOR_IMAGE=" + std::string(kOurs), at);
   at = after(" plugin ", at);
   at = after("WITH_WORKLOAD=true", at);
@@ -578,6 +599,21 @@ TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
   EXPECT_TRUE(upstream.container(kToolkitSet, "driver-validation").is_object());
 }
 
+TEST(operator_render, a_validator_waits_for_a_toolkit_of_ours_alone) {
+  const std::string name = "nvidia-operator-validator";
+  ClusterFacts facts = facts_of_cases();
+  facts.own_image = kOurs;
+  for (const char* toolkit : {"{enabled: false}", "{enabled: true, repository: r, image: i, version: v}"}) {
+    const Rendered ours(
+        "{validator: {repository: ghcr.io/gpu-operator, image: gpu-operator, version: v0.1.0}, toolkit: " +
+            std::string(toolkit) + "}",
+        facts);
+    const std::string command = command_of(ours.container(name, name));
+    EXPECT_TRUE(command.contains(" cuda VALIDATOR_PROOF_FOLDER=")) << command;
+    EXPECT_FALSE(command.contains("TOOLKIT_CONFIGURED_FILE")) << toolkit;
+  }
+}
+
 TEST(operator_render, an_injected_device_goes_to_the_container_that_validates) {
   const auto annotations = [](const Rendered& r) {
     return to_text(*find(r.object("DaemonSet", "nvidia-operator-validator"),
@@ -593,8 +629,10 @@ TEST(operator_render, an_injected_device_goes_to_the_container_that_validates) {
 TEST(operator_render, a_toolkit_of_ours_is_ready_when_the_runtime_is_configured) {
   Rendered ours = with_own_image();
   const Json& container = ours.container(kToolkitSet, kToolkitCtr);
-  const std::string file = env_value(container, "TOOLKIT_CONFIGURED_FILE");
-  EXPECT_NE(file, "");
+  const auto files = split(env_value(container, "TOOLKIT_CONFIGURED_FILE"), ',');
+  ASSERT_EQ(files.size(), 2u);
+  const std::string& file = files[0];
+  EXPECT_EQ(files[1], "/run/nvidia/validations/.toolkit-configured") << "a validator waits for it";
   const JsonArray& command = get_array(container, {"startupProbe", "exec", "command"});
   ASSERT_FALSE(command.empty());
   EXPECT_EQ(as_text(command.back()), file);

@@ -87,14 +87,17 @@ TEST(container_toolkit, case47_set_up_is_taken_back) {
   Node node;
   if (!node.make_nodes()) GTEST_SKIP() << "device nodes cannot be made here";
   node.driver_ready();
-  node.options.configured = node.path("own/run/runtime-configured");
+  node.options.configured = {node.path("own/run/runtime-configured"), node.path("gates/.configured")};
   Loop loop;
   auto tool = Toolkit::create(loop, node.options);
   ASSERT_TRUE(tool);
-  EXPECT_FALSE(file_exists(node.options.configured));
+  // Of an earlier container.
+  ASSERT_TRUE(make_dirs(node.path("gates")));
+  ASSERT_TRUE(write_file_atomic(node.options.configured[1], "old"));
+  EXPECT_FALSE(file_exists(node.options.configured[0]));
   auto done = (*tool)->set_up();
   ASSERT_TRUE(done) << done.error().text();
-  EXPECT_TRUE(file_exists(node.options.configured));
+  for (const fs::path& file : node.options.configured) EXPECT_EQ(read_file(file).value(), "") << file;
   fs::path folder = node.options.root / "toolkit";
   for (auto name : {"nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-toolkit",
                     "nvidia-cdi-hook"}) {
@@ -114,7 +117,7 @@ TEST(container_toolkit, case47_set_up_is_taken_back) {
   EXPECT_FALSE(file_exists(node.options.config));
   EXPECT_FALSE(file_exists(node.options.drop_in));
   EXPECT_FALSE(file_exists(node.options.pid_file));
-  EXPECT_FALSE(file_exists(node.options.configured));
+  for (const fs::path& file : node.options.configured) EXPECT_FALSE(file_exists(file)) << file;
   EXPECT_TRUE(file_exists(folder / "nvidia-container-runtime")) << "running containers need it";
 }
 

@@ -71,6 +71,44 @@ TEST_F(Validations, end_with_the_first_that_fails_and_go_on_there_in_the_same_po
   EXPECT_EQ(run(), std::pair(0, std::string()));
 }
 
+// A pod that outlived a boot: its new container was made before there was a driver.
+TEST_F(Validations, of_a_container_that_is_older_than_the_driver_have_a_pod_prove_the_toolkit) {
+  const fs::path script = dir.path() / "bare";
+  const std::string at = dir.path().string();
+  const std::string text =
+      "#!/bin/sh\nlater=${TOOLKIT_PROVEN_LATER:-no} proves=${CUDA_PROVES_TOOLKIT:-no}\n"
+      "echo $2 $later $proves >>" +
+      at +
+      "/calls\n"
+      "[ $2 = toolkit ] && [ ! -e " +
+      at +
+      "/injected ] && { [ $later = true ]; exit; }\n"
+      "touch " +
+      at +
+      "/gates/$2-ready\n"
+      "[ $2 != cuda ] || [ -e " +
+      at + "/injected ] || { [ $proves = true ] && touch " + at + "/gates/toolkit-ready; }\n";
+  ASSERT_TRUE(write_file_atomic(script, text, 0755));
+  sequence.validator = {script.string()};
+  sequence.steps.push_back({"plugin", {}});
+  sequence.before_driver = true;
+  EXPECT_EQ(run(), std::pair(0, std::string("driver no no\ntoolkit true no\ncuda no true\nplugin no no\n")));
+  EXPECT_EQ(run(), std::pair(0, std::string())) << "the toolkit has passed too";
+  // It got the driver all the same.
+  sequence.pod = "uid-2";
+  EXPECT_TRUE(write_file_atomic(dir.path() / "injected", ""));
+  EXPECT_EQ(run(), std::pair(0, std::string("driver no no\ntoolkit true no\ncuda no no\nplugin no no\n")));
+  EXPECT_TRUE(remove_file(dir.path() / "injected"));
+  // Nothing would prove it.
+  sequence.pod = "uid-3";
+  EXPECT_TRUE(remove_file(dir.path() / "gates/toolkit-ready"));
+  sequence.steps[2].env.push_back("WITH_WORKLOAD=false");
+  EXPECT_EQ(run(), std::pair(1, std::string("driver no no\ntoolkit no no\n")));
+  sequence.steps[2].env.clear();
+  sequence.before_driver = false;
+  EXPECT_EQ(run(), std::pair(1, std::string("toolkit no no\n")));
+}
+
 // The step's process says on a descriptor of its own why it waits.
 TEST_F(Validations, hand_on_why_a_step_waits) {
   const fs::path script = dir.path() / "waiting";

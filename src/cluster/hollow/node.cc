@@ -136,11 +136,13 @@ HollowNode::~HollowNode() {
 bool HollowNode::wait_for(const ContainerInfo& info, const std::vector<std::string>& argv, Duration limit,
                           const Runtime::Done<ExitState>& done) {
   const auto files = awaited_files(argv);
-  if (!files) return false;
+  const bool probe = awaits_driver(argv);
+  if (!files && !probe) return false;
   const std::uint64_t number = next_wait_++;
   Wait& wait = waits_[number];
   wait.container = info.id;
-  wait.files = *files;
+  if (files) wait.files = *files;
+  if (probe) wait.probe = argv;
   wait.done = done;
   wait.deadline = loop_.after(limit, [this, number] { end_wait(number, 137); });
   if (!waited_) waited_ = machine_.on_change([this] { look_at_waits(); });
@@ -151,10 +153,19 @@ bool HollowNode::wait_for(const ContainerInfo& info, const std::vector<std::stri
 void HollowNode::look_at_waits() {
   std::vector<std::uint64_t> over;
   for (const auto& [number, wait] : waits_) {
-    if (std::ranges::all_of(wait.files, [this](const auto& file) { return hollow_file(machine_, file); }))
+    if (!wait.probe.empty() ? !machine_.driver().empty()
+                            : std::ranges::all_of(wait.files, [this](const auto& file) {
+                                return hollow_file(machine_, file);
+                              }))
       over.push_back(number);
   }
-  for (const std::uint64_t number : over) end_wait(number, 0);
+  for (const std::uint64_t number : over) {
+    const auto wait = waits_.find(number);
+    if (wait == waits_.end()) continue;
+    // It opens a gate, which others may wait for: those come back here.
+    const std::vector<std::string> probe = wait->second.probe;
+    end_wait(number, probe.empty() ? 0 : hollow_exec(machine_, probe));
+  }
 }
 
 void HollowNode::end_wait(std::uint64_t number, int code) {

@@ -63,6 +63,7 @@ class HollowNode {
   struct Wait {
     std::string container;  // its id
     std::vector<std::string> files;
+    std::vector<std::string> probe;  // of a driver, which waits for it; empty: the files are waited for
     Runtime::Done<ExitState> done;
     Handle deadline;
   };

@@ -99,18 +99,18 @@ class Exporter : public Program {
 class Toolkit : public Program {
  public:
   explicit Toolkit(ProgramContext context)
-      : context_(std::move(context)), configured_(context_.env_or("TOOLKIT_CONFIGURED_FILE")) {}
+      : context_(std::move(context)), configured_(split(context_.env_or("TOOLKIT_CONFIGURED_FILE"), ',')) {}
   ~Toolkit() override {
-    if (!configured_.empty()) context_.machine.remove_gates(configured_);
+    for (const std::string& file : configured_) context_.machine.remove_gates(file);
   }
   void start() override {
     context_.machine.wire_toolkit();
-    if (!configured_.empty()) context_.machine.open_gate(configured_);
+    for (const std::string& file : configured_) context_.machine.open_gate(file);
   }
 
  private:
   ProgramContext context_;
-  std::string configured_;
+  std::vector<std::string> configured_;
 };
 
 // The driver container: builds, loads, and takes the modules out again when it is told to end.
@@ -246,6 +246,10 @@ std::optional<std::vector<std::string>> awaited_files(std::vector<std::string> a
   if (argv.size() < 2 || base_name(argv[0]) != "wait-for") return std::nullopt;
   argv.erase(argv.begin());
   return argv;
+}
+
+bool awaits_driver(const std::vector<std::string>& argv) {
+  return argv.size() == 3 && argv[1].ends_with("startup-probe.sh");
 }
 
 int hollow_exec(HollowMachine& machine, const std::vector<std::string>& argv) {

@@ -81,6 +81,8 @@ Result<std::unique_ptr<Program>> make_program(ProgramContext context);
 // The files that a probe waits for (gpu-node wait-for FILE…); nothing where it runs something else. Files of
 // a container's own are gates of the machine too, by their whole path.
 std::optional<std::vector<std::string>> awaited_files(std::vector<std::string> argv);
+// A driver's startup probe that waits for it, rather than fail (state-driver's ConfigMap).
+bool awaits_driver(const std::vector<std::string>& argv);
 bool hollow_file(const HollowMachine& machine, const std::string& path);
 // What a probe or hook runs inside of a container: its exit code.
 int hollow_exec(HollowMachine& machine, const std::vector<std::string>& argv);
