@@ -77,6 +77,7 @@ Result<YamlDocument> read_values(const std::string& file) {
 // `key`: below which the values are, "" where the files say so themselves.
 Result<Checked> check(const std::vector<std::string>& files, std::string key) {
   std::vector<YamlDocument> documents;
+  documents.reserve(files.size());
   for (const auto& file : files) documents.push_back(TRY(read_values(file)));
   const auto& rules = fleet::chart_rules();
   const std::string doing = "read '" + join(files, "', '") + "'";

@@ -134,7 +134,8 @@ class Checker {
     for (const auto& type : wanted) {
       if (type != "null") names.push_back((type == "integer" ? "an " : "a ") + word_of(type));
     }
-    add(path, "must be " + join(names, " or ") + "; got the " + type_name(value) + " " + shown(value) +
+    add(path, "must be " + join(names, " or ") + "; got " +
+                  (value.is_null() ? "nothing" : "the " + type_name(value) + " " + shown(value)) +
                   type_hint(value, wanted));
     return false;
   }

@@ -247,7 +247,7 @@ class Check {
       const auto found = std::ranges::find_if(elsewhere->second, wanted);
       return found == elsewhere->second.end() ? std::string() : *found;
     };
-    const auto same_section = first([&](const std::string& known) { return known.starts_with(section); });
+    auto same_section = first([&](const std::string& known) { return known.starts_with(section); });
     if (!same_section.empty()) return same_section;
     return first([](const std::string& known) { return std::ranges::count(known, '.') < 2; });
   }

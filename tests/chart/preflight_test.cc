@@ -362,8 +362,7 @@ extraObjects:
       "extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {}}]",
       "extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: 1}}]",
       "extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a b: x}}]",
-      "extraObjects: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: b}, "
-      "spec: {mig: {strategy: both}}}]",
+      "extraObjects: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: b}, spec: 5}]",
       "extraObjects: [{apiVersion: nvidia.com/v1, kind: ClusterPolicy, metadata: {name: b}}]"};
   std::vector<std::string> cases = good;
   cases.insert(cases.end(), bad.begin(), bad.end());

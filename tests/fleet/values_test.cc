@@ -89,6 +89,7 @@ TEST(fleet_values, wrong_types_are_refused_by_path) {
   says("toolkit: {env: {A: b}}\n", "refused toolkit.env: must be a list; got the map");
   says("driver: {env: [{name: A, value: 1}]}\n",
        "refused driver.env[0].value: must be a string; got the integer 1");
+  says("driver: {env: [null]}\n", "refused driver.env[0]: must be a map; got nothing\n");
   says("driver: {env: [{value: x}]}\n", "refused driver.env[0]: must have the key 'name'");
   says("mig: {strategy: mixd}\n",
        "refused mig.strategy: must be one of none, single, mixed; got mixd (did you mean 'mixed'?)");
