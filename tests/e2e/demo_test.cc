@@ -47,6 +47,18 @@ TEST(demo, kubectl_finds_what_a_user_expects) {
                            "clusterpolicy.nvidia.com/cluster-policy   ready"}) {
     EXPECT_TRUE(contains(got.out, part)) << got.out;
   }
+  // Whoever looks for what is wrong looks for Warnings: of a start that goes well there are the two kinds
+  // that docs/architecture.md explains.
+  const auto events = parse_json(
+      demo.kubectl({"-n", "gpu-operator", "get", "events", "--field-selector", "type=Warning", "-o", "json"})
+          .out);
+  ASSERT_TRUE(events) << events.error().text();
+  for (const Json& event : get_array(*events, {"items"})) {
+    const std::string message = str(get_string(event, {"message"}));
+    EXPECT_TRUE(contains(message, "no runtime for \"nvidia\" is configured") ||
+                contains(message, "Startup probe errored: call runtime"))
+        << to_text(event);
+  }
   const auto described = demo.kubectl({"describe", "node", "a100"});
   EXPECT_EQ(described.code, 0) << described.err;
   EXPECT_TRUE(contains(described.out, "nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB")) << described.out;
