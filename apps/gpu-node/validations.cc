@@ -16,6 +16,7 @@
 #include "kube/config.h"
 #include "roles.h"
 #include "validate/driver.h"
+#include "validate/gates.h"
 #include "validate/progress.h"
 #include "validate/sequence.h"
 
@@ -57,7 +58,6 @@ std::unique_ptr<validate::Progress> progress_of_pod(Loop& loop) {
 Result<int> validate_all(const std::vector<std::string>& words, validate::Sequence sequence,
                          const fs::path& passed_file, bool tell) {
   sequence.steps = TRY(validate::parse_steps(words));
-  sequence.pod = env_or("POD_UID");
   sequence.validator = {self_path().string(), "validator"};
   // As the runtime has it (shim/runtime.cc).
   sequence.before_driver = !TRY(validate::module_loaded("nvidia"));
@@ -77,6 +77,18 @@ Result<int> validate_all(const std::vector<std::string>& words, validate::Sequen
   return code;
 }
 
+int release_gates(const validate::Sequence& sequence) {
+  if (!sequence.gate_owner.empty()) {
+    const validate::Gates gates(sequence.output_dir, sequence.gate_owner, sequence.pod);
+    const auto released = gates.release();
+    if (released) return 0;
+    log::error(released.error().text());
+  } else {
+    log::error("--release: --gate-owner is missing: it names the file that says whose the gates are");
+  }
+  return 1;
+}
+
 }  // namespace
 
 int validations_main(int argc, char** argv) {
@@ -90,8 +102,11 @@ int validations_main(int argc, char** argv) {
   validate::Sequence sequence;
   fs::path passed_file;
   bool tell = false;
-  app.add_option("STEP", words, "component of the validator, followed by NAME=value of its environment")
-      ->required();
+  bool release = false;
+  app.add_option("STEP", words, "component of the validator, followed by NAME=value of its environment");
+  app.add_option("--gate-owner", sequence.gate_owner,
+                 "file that says which pod's the gates are; this pod (POD_UID) takes them");
+  app.add_flag("--release", release, "only give the gates back: they go, unless another pod has taken them");
   app.add_option("--record", sequence.record, "file that says what passed in this pod (POD_UID)");
   app.add_option("--passed-file", passed_file, "file that is made when all have passed");
   app.add_flag("--tell", tell,
@@ -103,6 +118,8 @@ int validations_main(int argc, char** argv) {
   if (auto code = parse_command_line(app, own, argv)) return *code;
 
   log::setup("validations");
+  sequence.pod = env_or("POD_UID");
+  if (release) return release_gates(sequence);
   Result<> became{};
   const auto code = validate_all(words, std::move(sequence), passed_file, tell);
   if (code && *code == 0) became = become(std::move(program));

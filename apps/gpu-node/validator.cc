@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli.h"
 #include "roles.h"
+#include "validate/gates.h"
 #include "validate/node_status.h"
 #include "validate/sequence.h"
 #include "validate/validator.h"
@@ -87,6 +88,8 @@ int validator_main(int argc, char** argv) {
   options.proven_later = env_or(validate::kProvenLater) == "true";
   options.proves_toolkit = env_or(validate::kProvesToolkit) == "true";
   options.toolkit_configured = env_or("TOOLKIT_CONFIGURED_FILE");
+  options.gate_owner = env_or(validate::kGateOwnerFile);
+  options.pod = env_or("POD_UID");
   if (const auto fd = parse_int(env_or(validate::kReportFd)); fd && *fd > 2) {
     ::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
     options.waiting = [fd = static_cast<int>(*fd)](bool failing, const std::string& why) {

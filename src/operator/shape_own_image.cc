@@ -248,6 +248,16 @@ void tell_steps(Json& main) {
     add_env(main, from_field(name, field));
 }
 
+// Gates are removed at the end, unless another validator has taken them over by then (validate/gates.h).
+void own_gates(Json& main) {
+  const std::string owner = "--gate-owner=" + std::string(kGates) + ".gate-owner";
+  JsonArray& command = main.as_object()["command"].as_array();
+  const auto* steps = std::ranges::find(command, Json("validations"));
+  command.insert(steps + 1, Json(owner));
+  set(main, {"lifecycle", "preStop", "exec", "command"},
+      JsonArray{"gpu-node", "validations", "--release", Json(owner)});
+}
+
 void shape_validator_of_ours(const View& view, Json& daemonset, Json& pod, Json& main) {
   constexpr std::string_view kFile = "/run/validations-passed";
   const bool plugin = find_container(pod, "initContainers", "plugin-validation") != nullptr;
@@ -257,6 +267,7 @@ void shape_validator_of_ours(const View& view, Json& daemonset, Json& pod, Json&
   ready_with(main, kFile);
   if (plugin) see_kubelet(view, pod, main);
   tell_steps(main);
+  own_gates(main);
   // The NRI plugin gives devices to the container that looks for them.
   if (Json* annotations = find_mutable(daemonset, {"spec", "template", "metadata", "annotations"})) {
     const std::string prefix = "nvidia.cdi.k8s.io/container.";

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "validate/gates.h"
 #include "validate/validator.h"
 
 namespace gpuop::validate {
@@ -101,6 +102,8 @@ class Reports {
 Result<int> run_step(Loop& loop, const Sequence& sequence, const Step& step) {
   Command command{sequence.validator, environment_of(step)};
   command.argv.insert(command.argv.end(), {"-c", step.component});
+  if (!sequence.gate_owner.empty())
+    command.env.push_back(std::string(kGateOwnerFile) + "=" + sequence.gate_owner.string());
   SpawnOptions streams;
   Reports reports;
   if (sequence.progress) {
@@ -136,6 +139,29 @@ Step adapted(const Sequence& sequence, std::size_t at, bool toolkit_open) {
   return step;
 }
 
+Result<int> run_steps(Loop& loop, const Sequence& sequence, const Gates& gates) {
+  TRY(gates.take(loop));
+  Record record(sequence);
+  bool toolkit_open = false;
+  for (std::size_t at = 0; at < sequence.steps.size(); ++at) {
+    const Step step = adapted(sequence, at, toolkit_open);
+    if (record.passed(step.component)) {
+      log::info("passed before in this pod", {{"component", step.component}});
+      continue;
+    }
+    if (const int code = TRY(run_step(loop, sequence, step)); code != 0) return code;
+    const bool later = step.component == "toolkit" && step.env != sequence.steps[at].env &&
+                       !file_exists(sequence.output_dir / "toolkit-ready");
+    if (!later) TRY(record.add(step.component));
+    if (std::exchange(toolkit_open, later)) TRY(record.add("toolkit"));
+  }
+  if (sequence.progress) {
+    sequence.progress->passed();
+    loop.run_until([&] { return sequence.progress->idle(); }, kLastWord);
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<std::vector<Step>> parse_steps(std::span<const std::string> words) {
@@ -157,25 +183,10 @@ Result<std::vector<Step>> parse_steps(std::span<const std::string> words) {
 }
 
 Result<int> run_sequence(Loop& loop, const Sequence& sequence) {
-  Record record(sequence);
-  bool toolkit_open = false;
-  for (std::size_t at = 0; at < sequence.steps.size(); ++at) {
-    const Step step = adapted(sequence, at, toolkit_open);
-    if (record.passed(step.component)) {
-      log::info("passed before in this pod", {{"component", step.component}});
-      continue;
-    }
-    if (const int code = TRY(run_step(loop, sequence, step)); code != 0) return code;
-    const bool later = step.component == "toolkit" && step.env != sequence.steps[at].env &&
-                       !file_exists(sequence.output_dir / "toolkit-ready");
-    if (!later) TRY(record.add(step.component));
-    if (std::exchange(toolkit_open, later)) TRY(record.add("toolkit"));
-  }
-  if (sequence.progress) {
-    sequence.progress->passed();
-    loop.run_until([&] { return sequence.progress->idle(); }, kLastWord);
-  }
-  return 0;
+  const Gates gates(sequence.output_dir, sequence.gate_owner, sequence.pod);
+  const auto code = run_steps(loop, sequence, gates);
+  if (!code && code.error().code() == Code::kCancelled) TRY(gates.release());
+  return code;
 }
 
 }  // namespace gpuop::validate

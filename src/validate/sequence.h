@@ -32,6 +32,8 @@ struct Sequence {
   // only the container starts anew while its gate is still open, as init containers are not. Empty: no
   // record.
   std::filesystem::path record;
+  // Whose the gates are (gates.h): they are taken before the first step. Empty: they are everybody's.
+  std::filesystem::path gate_owner;
   std::string pod;
   // No driver was there when this container was made.
   bool before_driver = false;
@@ -48,7 +50,8 @@ inline constexpr const char* kProvenLater = "TOOLKIT_PROVEN_LATER";
 inline constexpr const char* kProvesToolkit = "CUDA_PROVES_TOOLKIT";
 
 // Runs them, each as a process of its own with our standard output and error. The first exit code that is not
-// 0 ends it and is answered; 0 after the last. kCancelled: the loop was stopped, the process was told to end.
+// 0 ends it and is answered; 0 after the last. kCancelled: the loop was stopped, the process was told to end;
+// the gates that we had are gone then, as nothing else may be left to remove them.
 Result<int> run_sequence(Loop& loop, const Sequence& sequence);
 
 }  // namespace gpuop::validate

@@ -13,6 +13,7 @@
 #include "kube/config.h"
 #include "kube/object.h"
 #include "validate/device_nodes.h"
+#include "validate/gates.h"
 #include "validate/workload.h"
 
 namespace gpuop::validate {
@@ -24,6 +25,7 @@ struct Run {
   Loop& loop;
   const ValidatorOptions& options;
   std::unique_ptr<kube::Client> client;
+  const Gates gates{options.output_dir, options.gate_owner, options.pod};
 
   fs::path gate(std::string_view name) const { return options.output_dir / name; }
 
@@ -44,9 +46,19 @@ struct Run {
   }
 
   Result<> open_gate(std::string_view name, std::string_view content = {}) {
-    TRY_IN(write_file_atomic(gate(name), content), "record success");
+    TRY(gates.change([&]() -> Result<> {
+      TRY_IN(write_file_atomic(gate(name), content), "record success");
+      return {};
+    }));
     log::info("passed", {{"component", options.component}, {"file", gate(name).string()}});
     return {};
+  }
+
+  Result<> close_gate(std::string_view name) {
+    return gates.change([&]() -> Result<> {
+      TRY(remove_file(gate(name)));
+      return {};
+    });
   }
 
   Result<bool> driver_is_managed();
@@ -130,7 +142,7 @@ Result<> Run::driver() {
 }
 
 Result<> Run::module(std::string_view name, std::string_view gate_name) {
-  TRY(remove_file(gate(gate_name)));
+  TRY(close_gate(gate_name));
   TRY(until({}, [&]() -> Result<> {
     if (TRY(module_loaded(name))) return {};
     return fail(Code::kNotFound, "wait for kernel module '" + std::string(name) + "': not loaded");
@@ -288,6 +300,12 @@ std::vector<std::string> components() {
   return names;
 }
 
+std::vector<std::string> gates() {
+  std::vector<std::string> names;
+  for (const auto& component : table()) names.emplace_back(component.gate);
+  return names;
+}
+
 Result<> check_options(const ValidatorOptions& options) {
   const auto known = components();
   const std::string& name = options.component;
@@ -321,8 +339,8 @@ Result<> run(Loop& loop, const ValidatorOptions& options) {
   TRY(make_dirs(options.output_dir));
   for (const auto& component : table()) {
     if (component.name != options.component) continue;
-    TRY(remove_file(options.output_dir / component.gate));
     Run state{loop, options, nullptr};
+    TRY(state.close_gate(component.gate));
     return component.check(state);
   }
   return fail(Code::kUnsupported,

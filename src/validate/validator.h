@@ -27,6 +27,8 @@ struct ValidatorOptions {
   Duration interval = 5s;  // between tries of what cannot be waited for by an event
   int metrics_port = 0;
   bool no_dev_char = false;
+  std::filesystem::path gate_owner;  // file that says whose the gates are (gates.h); empty: everybody's
+  std::string pod;                   // our pod's UID, where there is such a file
   DriverPaths driver;
   KubeletFolders kubelet;
   Duration cuda_limit = 300s;      // 60 tries of 5 s upstream
@@ -45,11 +47,13 @@ struct ValidatorOptions {
 
 // The components that run() knows.
 std::vector<std::string> components();
+// Names of the gate files that components leave.
+std::vector<std::string> gates();
 // Checks flags as upstream does; the message starts with the flag's letter form.
 Result<> check_options(const ValidatorOptions& options);
 
-// Runs one component to its end. Removes its gate first and makes it again only on success. kCancelled when
-// the loop was stopped meanwhile.
+// Runs one component to its end. Removes its gate first and makes it again only on success. kConflict:
+// another validator has the gates. kCancelled when the loop was stopped meanwhile.
 Result<> run(Loop& loop, const ValidatorOptions& options);
 
 // Runs `attempt` until it succeeds, or fails with kConflict: at once, whenever something changes in `dirs`,

@@ -93,6 +93,38 @@ TEST(cluster_hollow, an_operator_that_finds_no_node_is_named) {
       << fleet->first_broken_link();
 }
 
+// The validators of the old policy end while those of the new one start beside them.
+TEST(cluster_hollow, a_policy_that_takes_anothers_place_at_once_becomes_ready) {
+  auto fleet = make(options_of(R"(
+mode: hollow
+nodes:
+  - name: l4
+    gpus: {model: L4, count: 2}
+    driver: preinstalled
+  - name: a100
+    gpus: {model: A100-SXM4-80GB, count: 1}
+    driver: preinstalled
+)"));
+  ASSERT_TRUE(fleet);
+  ASSERT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h)) << fleet->first_broken_link();
+  const Json old = *kube::await(fleet->loop(), [&](const auto& done) {
+    return fleet->client().get(kube::kClusterPolicies, "", "cluster-policy", done);
+  });
+  ASSERT_TRUE(kube::await(fleet->loop(), [&](const auto& done) {
+    return fleet->client().remove(kube::kClusterPolicies, "", "cluster-policy", {}, done);
+  }));
+  const Json next = JsonObject{{"apiVersion", "nvidia.com/v1"},
+                               {"kind", "ClusterPolicy"},
+                               {"metadata", JsonObject{{"name", "cluster-policy"}}},
+                               {"spec", *find(old, {"spec"})}};
+  ASSERT_TRUE(kube::await(fleet->loop(), [&](const auto& done) {
+    return fleet->client().create(kube::kClusterPolicies, "", next, {}, done);
+  }));
+  EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->stable(); }, 1h))
+      << fleet->first_broken_link() << "\n"
+      << fleet->unsettled();
+}
+
 TEST(cluster_hollow, what_never_comes_is_named) {
   auto fleet = make(with_faults("faults:\n  - {node: l4, event: lost}\n"));
   ASSERT_TRUE(fleet);

@@ -100,5 +100,62 @@ TEST_F(preflight, says_of_a_cluster_what_speaks_against_it) {
             2);
 }
 
+using policy_swap = DemoFleet;
+
+// kubectl delete of one policy and kubectl apply of another: the validators of the first end while those of
+// the second start on the same nodes.
+TEST_F(policy_swap, ends_ready) {
+  bring_up(R"(
+nodes:
+  - name: l4
+    gpus: {model: L4, count: 2}
+    driver: preinstalled
+  - name: a100
+    gpus: {model: A100-SXM4-80GB, count: 1}
+    driver: preinstalled
+)");
+  const auto call = [&](const auto& what) { return kube::await(loop_, what); };
+  std::string name = "cluster-policy";
+  for (const char* next : {"first", "second", "third"}) {
+    const Json old =
+        *call([&](const auto& done) { return client_->get(kube::kClusterPolicies, "", name, done); });
+    ASSERT_TRUE(
+        call([&](const auto& done) { return client_->remove(kube::kClusterPolicies, "", name, {}, done); }));
+    const Json made = JsonObject{{"apiVersion", "nvidia.com/v1"},
+                                 {"kind", "ClusterPolicy"},
+                                 {"metadata", JsonObject{{"name", next}}},
+                                 {"spec", *find(old, {"spec"})}};
+    ASSERT_TRUE(
+        call([&](const auto& done) { return client_->create(kube::kClusterPolicies, "", made, {}, done); }));
+    name = next;
+    // Every pod is the new policy's, and each has passed its gates.
+    const auto swapped = [&] {
+      const auto policy = policies_->get(name);
+      bool all = policy && get_string(*policy, {"status", "state"}) == "ready" && settled();
+      pods_->for_each([&](const auto& pod) { all = all && !has(*pod, {"metadata", "deletionTimestamp"}); });
+      return all && chain().ready();
+    };
+    ASSERT_TRUE(wait(swapped, 90s)) << next << "\n" << render(chain()) << waiting() << logs();
+    for (const auto& node : chain().nodes) {
+      if (!node.gpu) continue;
+      for (const char* gate : {"driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"})
+        EXPECT_TRUE(file_exists(root_of(node.name) / "run/nvidia/validations" / gate)) << node.name << gate;
+    }
+  }
+  // Without any policy the validators end, and the gates with them.
+  const auto last = chain();
+  const std::string node = std::ranges::find(last.nodes, true, &fleet::NodeChain::gpu)->name;
+  ASSERT_TRUE(
+      call([&](const auto& done) { return client_->remove(kube::kClusterPolicies, "", name, {}, done); }));
+  const auto gone = [&] {
+    return picture().empty() || std::ranges::none_of(picture(), [](const auto& entry) {
+             return entry.second.contains("nvidia-operator-validator");
+           });
+  };
+  ASSERT_TRUE(wait(gone, 60s)) << waiting();
+  for (const char* gate : {"driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"})
+    EXPECT_FALSE(file_exists(root_of(node) / "run/nvidia/validations" / gate)) << gate;
+}
+
 }  // namespace
 }  // namespace gpuop

@@ -592,7 +592,6 @@ TEST(operator_render, validations_of_ours_are_steps_of_one_container) {
   EXPECT_EQ(mount_path(main, "pod-gpu-resources"), "/var/lib/kubelet/pod-resources");
   EXPECT_EQ(host_path(ours.pod(kValidator), "pod-gpu-resources"), "/data/kubelet/pod-resources");
   EXPECT_EQ(mount_path(main, "host-dev-char"), "/host-dev-char");
-  EXPECT_TRUE(has(main, {"lifecycle", "preStop"}));
 
   Rendered upstream("{toolkit: {enabled: true}}");
   EXPECT_TRUE(upstream.container(kValidator, "cuda-validation").is_object());
@@ -612,6 +611,22 @@ TEST(operator_render, a_validator_waits_for_a_toolkit_of_ours_alone) {
     EXPECT_TRUE(command.contains(" cuda VALIDATOR_PROOF_FOLDER=")) << command;
     EXPECT_FALSE(command.contains("TOOLKIT_CONFIGURED_FILE")) << toolkit;
   }
+}
+
+// What another validator has written by then stays.
+TEST(operator_render, a_validator_of_ours_removes_its_own_gates_at_its_end) {
+  constexpr const char* kValidator = "nvidia-operator-validator";
+  const auto hook = [](const Rendered& r) {
+    return to_text(*find(r.container(kValidator, kValidator), {"lifecycle", "preStop", "exec", "command"}));
+  };
+  const Rendered ours = with_own_image();
+  const std::string owner = "--gate-owner=/run/nvidia/validations/.gate-owner";
+  EXPECT_EQ(hook(ours), R"(["gpu-node","validations","--release",")" + owner + "\"]");
+  EXPECT_TRUE(command_of(ours.container(kValidator, kValidator)).contains(" " + owner + " "));
+  EXPECT_FALSE(command_of(ours.container(kToolkitSet, kToolkitCtr)).contains("--gate-owner"))
+      << "it has no gate of its own";
+  EXPECT_EQ(hook(Rendered("{toolkit: {enabled: true}}")),
+            R"(["sh","-c","rm -f /run/nvidia/validations/*-ready"])");
 }
 
 TEST(operator_render, an_injected_device_goes_to_the_container_that_validates) {

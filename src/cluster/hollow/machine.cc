@@ -7,6 +7,7 @@
 #include "features/sources.h"
 #include "sim/node_tree.h"
 #include "sim/profile.h"
+#include "validate/validator.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -144,6 +145,14 @@ void HollowMachine::unload_driver() {
 void HollowMachine::open_gate(const std::string& name) {
   if (gates_.insert(name).second) changed();
 }
+void HollowMachine::decide_gates(const validate::GateDecision& decision) {
+  if (decision.remove) {
+    for (const std::string& gate : validate::gates()) remove_gates(gate);
+  }
+  if (gate_owner_ == decision.owner) return;
+  gate_owner_ = decision.owner;
+  changed();
+}
 void HollowMachine::remove_gates(std::string_view pattern) {
   // As a shell's '*': it does not match a leading dot.
   const auto removed = std::erase_if(gates_, [pattern](const std::string& name) {
@@ -190,6 +199,7 @@ void HollowMachine::reboot(const std::string& kernel) {
   ++boots_;
   if (!kernel.empty()) kernel_ = kernel;
   gates_.clear();
+  gate_owner_ = {};
   ports_.clear();
   lost_.clear();
   driver_ = driver_is_host() && gpus() > 0 ? node_.driver_version : "";

@@ -18,6 +18,7 @@
 #include "labels/facts.h"
 #include "plugin/facts.h"
 #include "sim/profile.h"
+#include "validate/gates.h"
 
 namespace gpuop::cluster {
 
@@ -51,6 +52,9 @@ class HollowMachine {
   bool gate(const std::string& name) const { return gates_.contains(name); }
   void open_gate(const std::string& name);
   void remove_gates(std::string_view pattern);  // '*' as in a shell
+  // Whose they are (validate/gates.h).
+  const validate::GateOwner& gate_owner() const { return gate_owner_; }
+  void decide_gates(const validate::GateDecision& decision);
   // The container toolkit has wired the runtime.
   bool toolkit() const { return toolkit_; }
   void wire_toolkit();
@@ -91,6 +95,7 @@ class HollowMachine {
   int boots_ = 1;
   std::string driver_;
   std::set<std::string> gates_;
+  validate::GateOwner gate_owner_;
   bool toolkit_ = false;
   std::map<int, int> ports_;
   std::map<std::string, std::string> feature_files_;

@@ -100,9 +100,9 @@ HollowNode::HollowNode(Loop& loop, std::shared_ptr<kube::Transport> transport, H
     container_started(spec, info);
   };
   runtime_->on_end = [this](const ContainerInfo& info) { container_ended(info); };
-  runtime_->on_exec = [this](const ContainerInfo&, const std::vector<std::string>& argv) {
+  runtime_->on_exec = [this](const ContainerInfo& info, const std::vector<std::string>& argv) {
     ExitState state;
-    state.code = hollow_exec(machine_, argv);
+    state.code = hollow_exec(machine_, info.pod_uid, argv);
     return state;
   };
   runtime_->defer_exec = [this](const auto& info, const auto& argv, Duration limit, const auto& done) {
@@ -164,7 +164,7 @@ void HollowNode::look_at_waits() {
     if (wait == waits_.end()) continue;
     // It opens a gate, which others may wait for: those come back here.
     const std::vector<std::string> probe = wait->second.probe;
-    end_wait(number, probe.empty() ? 0 : hollow_exec(machine_, probe));
+    end_wait(number, probe.empty() ? 0 : hollow_exec(machine_, "", probe));
   }
 }
 

@@ -84,8 +84,8 @@ std::optional<std::vector<std::string>> awaited_files(std::vector<std::string> a
 // A driver's startup probe that waits for it, rather than fail (state-driver's ConfigMap).
 bool awaits_driver(const std::vector<std::string>& argv);
 bool hollow_file(const HollowMachine& machine, const std::string& path);
-// What a probe or hook runs inside of a container: its exit code.
-int hollow_exec(HollowMachine& machine, const std::vector<std::string>& argv);
+// What a probe or hook runs inside of a container of this pod: its exit code.
+int hollow_exec(HollowMachine& machine, const std::string& pod_uid, const std::vector<std::string>& argv);
 
 // Makers of single programs, by file.
 std::unique_ptr<Program> make_validator(ProgramContext context);

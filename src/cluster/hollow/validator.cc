@@ -5,6 +5,7 @@
 #include "cluster/hollow/program.h"
 #include "kube/informer.h"
 #include "kube/object.h"
+#include "validate/gates.h"
 #include "validate/progress.h"
 #include "validate/sequence.h"
 #include "validate/workload.h"
@@ -28,6 +29,7 @@ class Validator : public Program {
     wait_ = context_.flag("WITH_WAIT", false);
     workload_ = context_.flag("WITH_WORKLOAD", true);
     if (component_ == "metrics") return serve();
+    if (!may_change_gates()) return context_.exit(1);
     context_.machine.remove_gates(component_ + "-ready");
     if (component_ == "driver" || component_ == "toolkit") {
       if (wait_) changes_ = context_.machine.on_change([this] { look(); });
@@ -73,7 +75,12 @@ class Validator : public Program {
     }
   }
 
+  bool may_change_gates() const {
+    return context_.env_or(validate::kGateOwnerFile).empty() ||
+           validate::holds_gates(context_.machine.gate_owner(), context_.pod_uid);
+  }
   void pass() {
+    if (!may_change_gates()) return fail_now();
     stop();
     context_.machine.open_gate(component_ + "-ready");
     context_.exit(0);
@@ -217,6 +224,8 @@ class Validations : public Program {
         tell();
       else if (word->starts_with("--passed-file="))
         passed_file_ = word->substr(word->find('=') + 1);
+      else if (word->starts_with("--gate-owner="))
+        gate_owner_ = word->substr(word->find('=') + 1);
       else if (!word->starts_with("--"))
         words.push_back(*word);
     }
@@ -224,13 +233,28 @@ class Validations : public Program {
     auto steps = validate::parse_steps(words);
     if (!steps) return context_.exit(1);
     steps_ = std::move(*steps);
-    next();
+    take_gates();
   }
   void stopping() override {
     if (running_) running_->stopping();
+    if (!gate_owner_.empty() && at_ < steps_.size())
+      context_.machine.decide_gates(validate::release_gates(context_.machine.gate_owner(), context_.pod_uid));
   }
 
  private:
+  void take_gates() {
+    if (!gate_owner_.empty()) {
+      const auto claim = validate::claim_gates(context_.machine.gate_owner(), context_.pod_uid);
+      context_.machine.decide_gates(claim);
+      if (!claim.mine) {
+        changes_ = context_.machine.on_change([this] { take_gates(); });
+        return;
+      }
+    }
+    changes_.reset();
+    next();
+  }
+
   // The record of a pod: gone with a boot.
   std::string record(const std::string& component) const {
     return "passed/" + context_.pod_uid + "/" + context_.container + "/" + component;
@@ -263,6 +287,7 @@ class Validations : public Program {
         const auto equals = entry.find('=');
         context.env[entry.substr(0, equals)] = entry.substr(equals + 1);
       }
+      context.env[validate::kGateOwnerFile] = gate_owner_;
       context.env["COMPONENT"] = steps_[at_].component;
       if (progress_) {
         progress_->step(steps_[at_].component);
@@ -289,13 +314,14 @@ class Validations : public Program {
   }
 
   ProgramContext context_;
-  std::string passed_file_;
+  std::string passed_file_, gate_owner_;
   std::vector<std::string> program_;
   std::vector<validate::Step> steps_;
   std::size_t at_ = 0;
   std::unique_ptr<kube::Client> client_;
   std::unique_ptr<validate::Progress> progress_;
   std::unique_ptr<Program> running_;
+  Handle changes_;  // while another validator has the gates
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
