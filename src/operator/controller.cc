@@ -16,6 +16,7 @@
 #include "operator/cache.h"
 #include "operator/driver_controller.h"
 #include "operator/facts.h"
+#include "operator/label_turns.h"
 #include "operator/namespace_labels.h"
 #include "operator/node_choices.h"
 #include "operator/node_health.h"
@@ -118,10 +119,11 @@ struct Controller::Impl {
   Object config_map(const std::string& name) const;
   bool made_for(const Label& label, const std::string& node);
   std::vector<std::string> wrong_choices();
-  void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
+  void patch_node(const Object& node, const NodeChange& change, const TaintChange& taints, bool turn,
                   const Finished& done);
   void look_again(const std::string& node);
   void look_where_wanted(const Json& daemonset);
+  void label_again(const std::string& node);
   void look(const Object& node, const fleet::NodeChain& chain, bool wanted, const Finished& done);
   ClusterView view() const;
   void reconcile_node(const std::string& name, const Finished& done);
@@ -155,6 +157,7 @@ struct Controller::Impl {
   std::int64_t seen_generation = -1;         // of the active policy, when the server was last asked
   std::int64_t nodes_generation = -1;        // of the active policy, when all nodes were last looked at
   NodeChoices node_choices;
+  LabelTurns turns;
   std::optional<LabelRules> rules;            // of the active policy, once it could be read
   std::set<std::string> held_nodes;           // whose turn came while a kind was not listed yet
   std::map<std::string, Duration> vanished;   // node to when its GPU label was first missed (loop time)
@@ -216,6 +219,12 @@ bool same_relevant(const Json& a, const Json& b) {
     }
   }
   return true;
+}
+
+// Whether a node's labels are to be decided anew; one that was made again in between is another.
+bool concern_labels(const Json& before, const Json& now) {
+  return kube::uid_of(before) != kube::uid_of(now) ||
+         concerns_labels(get_object(before, {"metadata", "labels"}), get_object(now, {"metadata", "labels"}));
 }
 
 // DaemonSets that come in layouts: by kernel, by RHCOS version, or one for all.
@@ -319,6 +328,13 @@ void Controller::Impl::changed(const kube::Resource& type, const Object& old, co
     const auto ends = [](const Object& each) { return has(*each, {"metadata", "deletionTimestamp"}); };
     if (!before || !after || *before != *after || note(old) != note(now) || ends(old) != ends(now))
       look_again(str(fleet::target_node(*pod)));
+    // A driver that comes up is an event of its node's labels (operator.md §3.5).
+    const auto runs = [](const Object& each) {
+      return each && get_string(*each, {"status", "phase"}) == "Running";
+    };
+    if (now && kube::label(*now, "app.kubernetes.io/component") == "nvidia-driver" &&
+        (!old || (runs(now) && !runs(old))))
+      label_again(str(fleet::target_node(*now)));
     // Beside that they matter for OnDelete readiness alone, and there only what their status says.
     const Json* owner = kube::controller_of(*pod);
     if (!owner || get_string(*owner, {"kind"}) != "DaemonSet") return;
@@ -354,6 +370,7 @@ void Controller::Impl::touch_drivers(const kube::Resource& type, const Json& obj
 
 void Controller::Impl::node_changed(const Object& old, const Object& now) {
   if (!now) {
+    turns.forget(std::string(kube::name_of(*old)));
     vanished.erase(std::string(kube::name_of(*old)));
     warned.erase(std::string(kube::name_of(*old)));
     health.forget(std::string(kube::name_of(*old)));
@@ -361,8 +378,11 @@ void Controller::Impl::node_changed(const Object& old, const Object& now) {
     if (is_gpu(old) || !server.known()) pass();
     return;
   }
+  const bool own = turns.seen(std::string(kube::name_of(*now)), version_of(*now), loop.elapsed());
+  if (own || !old || concern_labels(*old, *now)) label_again(std::string(kube::name_of(*now)));
   if (old && driver_controller.selects_otherwise(*old, *now)) {
     driver_controller.touch_node(std::string(kube::name_of(*now)));
+    label_again(std::string(kube::name_of(*now)));
     drivers_pass();
   }
   if (old && same_relevant(*old, *now)) {
@@ -537,7 +557,7 @@ void Controller::Impl::add_all_nodes() {
   cache.of(kube::kNodes).for_each([this](const Object& node) {
     const auto& labels = get_object(*node, {"metadata", "labels"});
     if (has_gpu_feature(labels) || labels.contains("nvidia.com/gpu.present"))
-      nodes.add(std::string(kube::name_of(*node)));
+      label_again(std::string(kube::name_of(*node)));
   });
 }
 
@@ -618,6 +638,13 @@ void Controller::Impl::look_where_wanted(const Json& daemonset) {
     for (const std::string& node : cache.gpu_nodes().placed(*spec)) look_again(node);
 }
 
+// Without rules nobody labels; whatever they are, their coming gives every node a turn.
+void Controller::Impl::label_again(const std::string& node) {
+  if (!leading || !rules || node.empty()) return;
+  turns.add(node);
+  nodes.add(node);
+}
+
 void Controller::Impl::look(const Object& node, const fleet::NodeChain& chain, bool wanted,
                             const Finished& done) {
   const std::string name(kube::name_of(*node));
@@ -640,17 +667,23 @@ void Controller::Impl::reconcile_node(const std::string& name, const Finished& d
     if (!all_policies().empty()) return done(true);
     const TaintChange taints = take_taints(*node);
     if (taints.empty()) return look(node, {}, false, done);
-    return patch_node(node, {}, taints, done);
+    return patch_node(node, {}, taints, false, done);
   }
-  const NodeChange change = labels_of(node);
+  const bool turn = turns.take(name, version_of(*node));
+  NodeChange change = labels_of(node);
+  if (!turn) {
+    change.labels.clear();
+    change.annotations.clear();
+  }
+  if (change.wait) turns.add(name);
   const bool served = change.gpu && wants_operands(*node);
   const auto chain = health.chain(*node, refused_pods.why());
   const bool advertised = !active_spec->device_plugin.enabled || fleet::not_allocatable(*node).empty();
   const bool validated = chain.usable() && is_gpu(node) && advertised;
   const TaintChange taints = decide_taints(*node, rules->taints, change.gpu, served, validated);
-  // The patch's own event brings the node back here.
+  // The patch's own event brings the node back here, and looks at what it was decided on once more.
   if (change.empty() && taints.empty()) return look(node, chain, is_gpu(node) && served, done);
-  patch_node(node, change, taints, done);
+  patch_node(node, change, taints, turn, done);
 }
 
 Object Controller::Impl::config_map(const std::string& name) const {
@@ -668,11 +701,12 @@ bool Controller::Impl::made_for(const Label& label, const std::string& node) {
 // What nodes' labels choose and is not there, with the first few of the nodes.
 std::vector<std::string> Controller::Impl::wrong_choices() {
   std::vector<std::string> out;
-  for (const auto& [label, names] : cache.gpu_nodes().choices()) {
+  for (const auto& choice : cache.gpu_nodes().choices()) {
+    const Label& label = choice.first;
     if (label.first == "nvidia.com/gpu.workload.config" && !rules->sandbox) continue;
     const std::string wrong = wrong_choice(label, rules->choices);
     if (wrong.empty()) continue;
-    std::vector<std::string> nodes(names.begin(), names.end());
+    std::vector<std::string> nodes(choice.second.begin(), choice.second.end());
     std::erase_if(nodes, [&](const std::string& node) { return made_for(label, node); });
     if (nodes.empty()) continue;
     out.push_back("node " + first_few(nodes) + ": " + wrong);
@@ -710,13 +744,17 @@ NodeChange Controller::Impl::labels_of(const Object& node) {
 }
 
 void Controller::Impl::patch_node(const Object& node, const NodeChange& change, const TaintChange& taints,
-                                  const Finished& done) {
+                                  bool turn, const Finished& done) {
   const std::string name(kube::name_of(*node));
   Json patch = node_patch(change);
   add_taints(patch, taints, *node);
   client
       .patch(kube::kNodes, "", name, kube::Patch::kMerge, patch, {},
-             [this, name, done](kube::ApiResult<> result) {
+             [this, name, turn, done](kube::ApiResult<> result) {
+               if (turn && !result && !result.error().not_found())
+                 turns.failed(name, result.error().unavailable(), loop.elapsed());
+               if (const auto known = cache.of(kube::kNodes).get(name); turn && result && known)
+                 turns.written(name, version_of(*result), version_of(*known));
                // A conflict is news of the node that is on its way here.
                if (!result && !result.error().not_found()) {
                  if (!result.error().conflict())

@@ -10,6 +10,8 @@ namespace {
 constexpr std::string_view kPresent = "nvidia.com/gpu.present";
 constexpr std::string_view kDeploy = "nvidia.com/gpu.deploy.";
 constexpr std::string_view kOperands = "nvidia.com/gpu.deploy.operands";
+constexpr std::string_view kWorkload = "nvidia.com/gpu.workload.config";
+constexpr std::string_view kOstree = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION";
 constexpr std::string_view kFeature = "feature.node.kubernetes.io/";
 constexpr std::string_view kUpgradeEnabled = "nvidia.com/gpu-driver-upgrade-enabled";
 
@@ -146,7 +148,7 @@ bool has_feature_labels(const JsonObject& labels) {
 std::string workload_of(const JsonObject& labels, const LabelRules& rules,
                         std::vector<std::string>& warnings) {
   if (!rules.sandbox) return "container";
-  const auto wanted = text_of(labels, "nvidia.com/gpu.workload.config");
+  const auto wanted = text_of(labels, kWorkload);
   for (std::string_view known : {"container", "vm-passthrough", "vm-vgpu"}) {
     if (wanted == known) return std::string(known);
   }
@@ -232,6 +234,16 @@ NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, 
     change.annotations[std::string(kUpgradeEnabled)] = std::nullopt;
   }
   return change;
+}
+
+bool concerns_labels(const JsonObject& before, const JsonObject& now) {
+  const bool gpu = has_gpu_feature(now);
+  // Missing, outdated, or not any more.
+  if (gpu != (text_of(now, kPresent) == "true") || gpu != has_gpu_feature(before)) return true;
+  const auto changed = [&](std::string_view key) { return text_of(before, key) != text_of(now, key); };
+  if (changed(kPresent) || changed(kWorkload) || changed(kDriverOwner) || changed(kOstree)) return true;
+  return (text_of(before, kOperands) == "false") != (text_of(now, kOperands) == "false") ||
+         mig_capable(before) != mig_capable(now);
 }
 
 NodeChange decide_leave(const JsonObject& labels, const JsonObject& annotations) {

@@ -51,6 +51,10 @@ struct NodeChange {
 NodeChange decide_node(const JsonObject& labels, const JsonObject& annotations, const LabelRules& rules,
                        std::optional<Duration> vanished_for);
 
+// Whether a change of a node's labels has all of them decided anew (§3.5). Deploy labels that come, go or
+// change do not, but for the one of all operands.
+bool concerns_labels(const JsonObject& before, const JsonObject& now);
+
 // What of a node's labels and annotations goes when the operator is uninstalled: its own, with the values
 // that it and the operands write. A label that the user set to "false", or to anything else, stays.
 NodeChange decide_leave(const JsonObject& labels, const JsonObject& annotations);

@@ -357,7 +357,8 @@ TEST(operator_control, one_flipped_label_costs_one_request) {
   cluster.settle();
   cluster.all_available();
   const int before = cluster.writes;
-  cluster.label("n1", R"("nvidia.com/gpu.deploy.dcgm-exporter":null)");
+  cluster.label("n1",
+                R"("nvidia.com/gpu.deploy.dcgm-exporter":null,"nvidia.com/gpu.workload.config":"container")");
   cluster.settle();
   // The test's own patch and the operator's repair.
   EXPECT_EQ(cluster.writes - before, 2);
