@@ -40,7 +40,6 @@ int validator_main(int argc, char** argv) {
   validate::ValidatorOptions options;
   std::string interval = "5";
   std::string mig_strategy;
-  std::string default_workload;
   CLI::App app("Prove that a stage of this node works and leave its gate file.");
   app.add_option("-c,--component", options.component, "stage to check: " + join(validate::components(), ", "))
       ->envname("COMPONENT");
@@ -61,7 +60,7 @@ int validator_main(int argc, char** argv) {
   app.add_option("-m,--mig-strategy", mig_strategy, "accepted, without effect")->envname("MIG_STRATEGY");
   app.add_option("-p,--metrics-port", options.metrics_port, "port of component metrics")
       ->envname("METRICS_PORT");
-  app.add_option("-g,--default-gpu-workload-config", default_workload, "workload of unlabelled nodes")
+  app.add_option("-g,--default-gpu-workload-config", options.default_workload, "workload of unlabelled nodes")
       ->envname("DEFAULT_GPU_WORKLOAD_CONFIG");
   app.add_option("--disable-dev-char-symlink-creation", options.no_dev_char, "make no device nodes and links")
       ->envname("DISABLE_DEV_CHAR_SYMLINK_CREATION");

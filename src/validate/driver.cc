@@ -25,16 +25,6 @@ std::string last_line(const ExitState& state) {
   return std::string(cut == std::string_view::npos ? text : text.substr(cut + 1));
 }
 
-Result<std::string> check_smi(const Command& command, const RunSmi& run, const std::string& where) {
-  const ExitState state = TRY(run(command));
-  if (!state.ok()) {
-    std::string text = "run nvidia-smi of " + where + ": it ended with code " + std::to_string(state.code);
-    if (const std::string line = last_line(state); !line.empty()) text += ": " + line;
-    return fail(Code::kUnavailable, std::move(text));
-  }
-  return state.out;
-}
-
 std::vector<std::string> smi_argv(const fs::path& program, bool skip_gpu_init) {
   std::vector<std::string> argv{program.string()};
   if (skip_gpu_init) argv.emplace_back("--version");
@@ -45,6 +35,30 @@ std::vector<std::string> smi_argv(const fs::path& program, bool skip_gpu_init) {
 
 Result<ExitState> run_smi(const Command& command) {
   return run_command(command, kSmiLimit);
+}
+
+Result<std::string> check_smi(const Command& command, const RunSmi& run, const std::string& where) {
+  const ExitState state = TRY(run(command));
+  if (!state.ok()) {
+    std::string text = "run nvidia-smi of " + where + ": it ended with code " + std::to_string(state.code);
+    if (const std::string line = last_line(state); !line.empty()) text += ": " + line;
+    return fail(Code::kUnavailable, std::move(text));
+  }
+  return state.out;
+}
+
+Result<> check_driver_mount(const DriverPaths& paths) {
+  // A driver container that was replaced leaves this container with a mount of the old one's files: the
+  // host's view shows it.
+  struct stat ours{};
+  struct stat hosts{};
+  const fs::path on_host = paths.host / fs::path(paths.install_dir).relative_path();
+  if (::stat(paths.install_dir_ctr.c_str(), &ours) != 0 || ::stat(on_host.c_str(), &hosts) != 0 ||
+      (ours.st_dev == hosts.st_dev && ours.st_ino == hosts.st_ino))
+    return {};
+  return fail(Code::kConflict,
+              "look for the driver: '" + paths.install_dir_ctr.string() +
+                  "' is a mount of a driver container that is gone; this container has to start anew");
 }
 
 Result<std::optional<FoundDriver>> find_host_driver(const DriverPaths& paths, const RunSmi& run) {
@@ -72,17 +86,7 @@ Result<FoundDriver> find_container_driver(const DriverPaths& paths, bool managed
                                      (paths.status_dir / ".driver-ctr-ready").string() +
                                      "' is not there yet");
   }
-  // A driver container that was replaced leaves this container with a mount of the old one's files, which
-  // nothing in here can change: the host's view shows it, and a new container gets the new mount.
-  struct stat ours{};
-  struct stat hosts{};
-  const fs::path on_host = paths.host / fs::path(paths.install_dir).relative_path();
-  if (::stat(paths.install_dir_ctr.c_str(), &ours) == 0 && ::stat(on_host.c_str(), &hosts) == 0 &&
-      (ours.st_dev != hosts.st_dev || ours.st_ino != hosts.st_ino)) {
-    return fail(Code::kConflict,
-                "look for the driver: '" + paths.install_dir_ctr.string() +
-                    "' is a mount of a driver container that is gone; this container has to start anew");
-  }
+  TRY(check_driver_mount(paths));
   const Root root = TRY_IN(Root::open(paths.install_dir_ctr), "look for the driver");
   const fs::path library = TRY(hardware::find_library(root, "libnvidia-ml.so.1"));
   const fs::path program = TRY(hardware::find_program(root, "nvidia-smi"));

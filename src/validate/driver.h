@@ -27,6 +27,12 @@ struct DriverPaths {
 // Runs nvidia-smi; a seam so that tests need no driver.
 using RunSmi = std::function<Result<ExitState>(const Command&)>;
 Result<ExitState> run_smi(const Command& command);
+// Runs it and answers its output; an error unless it ends with 0. `where`: whose it is.
+Result<std::string> check_smi(const Command& command, const RunSmi& run, const std::string& where);
+
+// kConflict: what is mounted at paths.install_dir_ctr is of a driver container that is gone. Nothing in this
+// container can change that; a new one gets the new mount.
+Result<> check_driver_mount(const DriverPaths& paths);
 
 struct FoundDriver {
   hardware::DriverReady ready;

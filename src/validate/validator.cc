@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "base/files.h"
 #include "base/inotify.h"
@@ -14,6 +15,7 @@
 #include "kube/object.h"
 #include "validate/device_nodes.h"
 #include "validate/gates.h"
+#include "validate/run.h"
 #include "validate/workload.h"
 
 namespace gpuop::validate {
@@ -21,57 +23,39 @@ namespace {
 
 constexpr const char* kDriverReady = "driver-ready";
 
-struct Run {
-  Loop& loop;
-  const ValidatorOptions& options;
-  std::unique_ptr<kube::Client> client;
-  const Gates gates{options.output_dir, options.gate_owner, options.pod};
+}  // namespace
 
-  fs::path gate(std::string_view name) const { return options.output_dir / name; }
-
-  Result<kube::Client*> api() {
-    if (!client) {
-      const auto config = TRY(kube::find_config(options.kubeconfig));
-      kube::ClientOptions client_options;
-      client_options.user_agent = "nvidia-validator";
-      client = TRY(kube::make_client(loop, config, client_options));
-    }
-    return client.get();
+Result<kube::Client*> Run::api() {
+  if (options.client) return options.client;
+  if (!client) {
+    const auto config = TRY(kube::find_config(options.kubeconfig));
+    kube::ClientOptions client_options;
+    client_options.user_agent = "nvidia-validator";
+    client = TRY(kube::make_client(loop, config, client_options));
   }
+  return client.get();
+}
 
-  // Succeeds at once or, with --with-wait, in the end.
-  Result<> until(const std::vector<fs::path>& dirs, const std::function<Result<>()>& attempt) {
-    if (!options.with_wait) return attempt();
-    return retry(loop, dirs, options.interval, attempt, options.waiting);
-  }
+Result<> Run::until(const std::vector<fs::path>& dirs, const std::function<Result<>()>& attempt) {
+  if (!options.with_wait) return attempt();
+  return retry(loop, dirs, options.interval, attempt, options.waiting);
+}
 
-  Result<> open_gate(std::string_view name, std::string_view content = {}) {
-    TRY(gates.change([&]() -> Result<> {
-      TRY_IN(write_file_atomic(gate(name), content), "record success");
-      return {};
-    }));
-    log::info("passed", {{"component", options.component}, {"file", gate(name).string()}});
+Result<> Run::open_gate(std::string_view name, std::string_view content) {
+  TRY(gates.change([&]() -> Result<> {
+    TRY_IN(write_file_atomic(gate(name), content), "record success");
     return {};
-  }
+  }));
+  log::info("passed", {{"component", options.component}, {"file", gate(name).string()}});
+  return {};
+}
 
-  Result<> close_gate(std::string_view name) {
-    return gates.change([&]() -> Result<> {
-      TRY(remove_file(gate(name)));
-      return {};
-    });
-  }
-
-  Result<bool> driver_is_managed();
-  Result<FoundDriver> find_driver();
-  Result<> device_nodes(const FoundDriver& found);
-  Result<> driver();
-  Result<> module(std::string_view module, std::string_view gate_name);
-  Result<> toolkit();
-  Result<> wait_for_toolkit();
-  Result<> cuda();
-  Result<> plugin();
-  Result<> mofed();
-};
+Result<> Run::close_gate(std::string_view name) {
+  return gates.change([&]() -> Result<> {
+    TRY(remove_file(gate(name)));
+    return {};
+  });
+}
 
 Result<bool> Run::driver_is_managed() {
   if (options.ns.empty()) return false;
@@ -246,6 +230,8 @@ Result<> Run::mofed() {
   return open_gate("mofed-ready");
 }
 
+namespace {
+
 struct Component {
   std::string_view name;
   std::string_view gate;
@@ -263,6 +249,10 @@ std::span<const Component> table() {
       {"nvidia-peermem", "nvidia-peermem-ready",
        [](Run& run) { return run.module("nvidia_peermem", "nvidia-peermem-ready"); }},
       {"mofed", "mofed-ready", [](Run& run) { return run.mofed(); }},
+      {"vfio-pci", "vfio-pci-ready", [](Run& run) { return run.vfio_pci(); }},
+      {"vgpu-manager", "vgpu-manager-ready", [](Run& run) { return run.vgpu_manager(); }},
+      {"vgpu-devices", "vgpu-devices-ready", [](Run& run) { return run.vgpu_devices(); }},
+      {"cc-manager", "cc-manager-ready", [](Run& run) { return run.cc_manager(); }},
   };
   return kTable;
 }
@@ -313,7 +303,9 @@ Result<> check_options(const ValidatorOptions& options) {
     return fail(Code::kInvalid, "invalid -c <component-name> flag: must be one of " + join(known, ", ") +
                                     "; got '" + name + "'" + did_you_mean(name, known));
   }
-  if (name == "plugin" && options.node.empty())
+  static const std::set<std::string_view> kOfNode = {"plugin", "vfio-pci", "vgpu-manager", "vgpu-devices",
+                                                     "cc-manager"};
+  if (kOfNode.contains(name) && options.node.empty())
     return fail(Code::kInvalid, "invalid -n <node-name> flag: must not be empty");
   if ((name == "plugin" || name == "cuda") && options.ns.empty()) {
     return fail(Code::kInvalid, "invalid -ns <namespace> flag: must not be empty");
@@ -339,7 +331,7 @@ Result<> run(Loop& loop, const ValidatorOptions& options) {
   TRY(make_dirs(options.output_dir));
   for (const auto& component : table()) {
     if (component.name != options.component) continue;
-    Run state{loop, options, nullptr};
+    Run state{loop, options};
     TRY(state.close_gate(component.gate));
     return component.check(state);
   }

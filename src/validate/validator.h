@@ -20,6 +20,7 @@ struct ValidatorOptions {
   std::string node;
   std::string ns;
   std::string kubeconfig;
+  kube::Client* client = nullptr;  // null: one is made from the kubeconfig
   bool with_wait = false;
   bool with_workload = true;
   bool cleanup_all = false;
@@ -31,6 +32,8 @@ struct ValidatorOptions {
   std::string pod;                   // our pod's UID, where there is such a file
   DriverPaths driver;
   KubeletFolders kubelet;
+  std::string default_workload;    // of nodes without a label that names one (validate/machines.h)
+  Duration vgpu_limit = 300s;      // from a vGPU host's driver to what it enables
   Duration cuda_limit = 300s;      // 60 tries of 5 s upstream
   Duration capacity_limit = 150s;  // 30 tries of 5 s
   // toolkit: this container is older than the driver, so that the runtime had none to give it; the cuda
