@@ -50,7 +50,7 @@ struct ValidatorOptions {
 
 // The components that run() knows.
 std::vector<std::string> components();
-// Names of the gate files that components leave.
+// Names of the gate files that the components of nodes with containers leave.
 std::vector<std::string> gates();
 // Checks flags as upstream does; the message starts with the flag's letter form.
 Result<> check_options(const ValidatorOptions& options);
