@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "cluster/controllers/claims.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -56,8 +57,11 @@ Context::Context(Loop& l, kube::Client& c, ControllerOptions o)
   pods.add_index("owner", owner_index);
   for (kube::Informer* informer : {&revisions, &replica_sets, &jobs})
     informer->add_index("owner", owner_index);
+  for (kube::Informer* informer : {&pods, &revisions, &replica_sets})
+    informer->add_index("orphan", orphan_index);
   for (kube::Informer* informer : {&daemon_sets, &deployments, &replica_sets, &jobs}) {
     informer->add_index("uid", uid_index);
+    informer->add_index("selector", selector_index);
   }
 }
 

@@ -64,13 +64,14 @@ struct Context {
   kube::Client& client;
   ControllerOptions options;
 
-  kube::Informer pods;  // indices: "node", "owner" (controller's uid)
+  kube::Informer pods;  // indices: "node", "owner" (controller's uid), "orphan" (claims.h)
   kube::Informer nodes;
   kube::Informer daemon_sets, revisions, deployments, replica_sets,
-      jobs;  // index "owner"; daemon_sets… "uid"
+      jobs;  // indices "owner" and "orphan" of what is owned; "uid" and "selector" of what owns
   kube::Informer namespaces, service_accounts, root_cas;
   kube::Informer leases;  // of nodes
   PodControl pod_control{*this};
+  std::shared_ptr<int> alive = std::make_shared<int>(0);  // answers that come after our end are dropped
 };
 
 // The object of `informer` (index "uid") that controls `object`; null when it is of another kind or unknown.

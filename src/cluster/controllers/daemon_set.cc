@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "cluster/controllers/claims.h"
 #include "cluster/controllers/revisions.h"
 
 namespace gpuop::cluster {
@@ -27,7 +28,8 @@ class DaemonSetController final : public Controller {
                {.base_delay = 5ms, .max_delay = 1000s, .workers = 16}) {}
 
   void start() override {
-    context_.revisions.on_change([this](const Object& old, const Object& now) { revisions_.seen(old, now); });
+    context_.revisions.on_change(
+        [this](const Object& old, const Object& now) { revision_changed(old, now); });
     context_.daemon_sets.on_change([this](const Object& old, const Object& now) { set_changed(old, now); });
     context_.pods.on_change([this](const Object& old, const Object& now) { pod_changed(old, now); });
     context_.nodes.on_change([this](const Object& old, const Object& now) { node_changed(old, now); });
@@ -70,14 +72,30 @@ class DaemonSetController final : public Controller {
   }
 
   void pod_changed(const Object& old, const Object& now) {
-    const Json& pod = now ? *now : *old;
-    const Json* owner = kube::controller_of(pod);
-    if (owner == nullptr || get_string(*owner, {"kind"}) != "DaemonSet") return;
-    const std::string key = kube::object_key(kube::namespace_of(pod), get_string(*owner, {"name"}));
-    const auto found = states_.find(key);
-    if (found == states_.end()) return;
-    found->second.look_at.insert(str(target_node(pod)));
-    queue_.add(key);
+    for (const std::string& key : concerned(context_.daemon_sets, kube::kDaemonSets, old, now)) {
+      const auto found = states_.find(key);
+      if (found == states_.end()) continue;
+      found->second.look_at.insert(str(target_node(now ? *now : *old)));
+      queue_.add(key);
+    }
+  }
+
+  // Its number or content matters only to a history that has lost or won it.
+  void revision_changed(const Object& old, const Object& now) {
+    revisions_.seen(old, now);
+    const auto owner_uid = [](const Object& revision) {
+      const Json* owner = revision ? kube::controller_of(*revision) : nullptr;
+      return owner == nullptr ? std::string_view() : get_string(*owner, {"uid"});
+    };
+    if (old && now && owner_uid(old) == owner_uid(now) &&
+        get_object(*old, {"metadata", "labels"}) == get_object(*now, {"metadata", "labels"}))
+      return;
+    for (const std::string& key : concerned(context_.daemon_sets, kube::kDaemonSets, old, now)) {
+      const auto found = states_.find(key);
+      if (found == states_.end()) continue;
+      found->second.hashed_generation = -1;
+      queue_.add(key);
+    }
   }
 
   void node_changed(const Object& old, const Object& now) {
@@ -116,6 +134,13 @@ class DaemonSetController final : public Controller {
       queue_.add_after(key, state.rest_until - now);
       return finished(true);
     }
+    const Claims pods = claims_of(context_.pods, *set), revisions = claims_of(context_.revisions, *set);
+    if (!pods.empty() || !revisions.empty()) {
+      Gather gather(context_.loop, std::move(finished));
+      write_claims(context_, kube::kDaemonSets, *set, kube::kPods, pods, gather.step());
+      write_claims(context_, kube::kDaemonSets, *set, kube::kControllerRevisions, revisions, gather.step());
+      return gather.close();
+    }
     const auto generation = get_int(*set, {"metadata", "generation"});
     if (state.hashed_generation == generation) return manage(key, set, std::move(finished));
     revisions_.sync(set, [this, alive = std::weak_ptr(alive_), key, set, generation,
@@ -136,7 +161,8 @@ class DaemonSetController final : public Controller {
     }
     for (auto& [node, pods] : out) {
       std::ranges::stable_sort(pods, {}, [](const OwnedPod& entry) {
-        return get_string(*entry.pod, {"metadata", "creationTimestamp"}, "~");
+        return std::pair(get_string(*entry.pod, {"spec", "nodeName"}).empty(),
+                         get_string(*entry.pod, {"metadata", "creationTimestamp"}, "~"));
       });
     }
     return out;
@@ -187,18 +213,17 @@ class DaemonSetController final : public Controller {
       if (fit.run) create(key, set, node, gather);
       return;
     }
-    bool kept = false;
+    const bool surge = allows_surge(*set);
+    bool kept[2] = {false, false};  // of the current template, where a surge runs one beside the old
     for (const OwnedPod& entry : pods) {
       if (entry.terminating) continue;
       if (is_finished(*entry.pod)) {
         replace_finished(key, set, node, *entry.pod, gather);
         continue;
       }
-      // One of each template may run (a surge); of two alike the younger goes.
-      const bool alike = kept && kube::label(*entry.pod, "controller-revision-hash") ==
-                                     kube::label(*pods.front().pod, "controller-revision-hash");
-      if (alike && !entry.expected) remove(key, set, *entry.pod, gather);
-      kept = true;
+      // The oldest stays.
+      bool& one = kept[surge && is_current(*set, *entry.pod, states_[key].hash) ? 1 : 0];
+      if (std::exchange(one, true) && !entry.expected) remove(key, set, *entry.pod, gather);
     }
   }
 

@@ -20,6 +20,11 @@ void add_daemon_tolerations(Json& pod_spec);
 // The pod of `daemon_set` for one node.
 Json daemon_pod(const Json& daemon_set, const std::string& hash, const std::string& node);
 
+// Whether the pod is of the current template: by its hash or, as in the real controller, by its generation.
+bool is_current(const Json& daemon_set, const Json& pod, std::string_view hash);
+// A rolling update may run two pods on a node.
+bool allows_surge(const Json& daemon_set);
+
 // A DaemonSet's pods by node.
 using PodsByNode = std::map<std::string, std::vector<OwnedPod>, std::less<>>;
 

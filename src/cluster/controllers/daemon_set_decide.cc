@@ -5,12 +5,10 @@
 namespace gpuop::cluster {
 namespace {
 
+constexpr std::string_view kTemplateGeneration = "deprecated.daemonset.template.generation";
+
 Duration min_ready_of(const Json& daemon_set) {
   return std::chrono::seconds(get_int(daemon_set, {"spec", "minReadySeconds"}));
-}
-
-bool is_current(const Json& pod, std::string_view hash) {
-  return kube::label(pod, "controller-revision-hash") == hash;
 }
 
 bool is_available(const OwnedPod& entry, Duration min_ready, Time now) {
@@ -24,12 +22,12 @@ struct NodePods {
   const OwnedPod* fresh = nullptr;
   bool leaving = false;
 };
-NodePods sort_pods(const std::vector<OwnedPod>& pods, std::string_view hash) {
+NodePods sort_pods(const Json& daemon_set, const std::vector<OwnedPod>& pods, std::string_view hash) {
   NodePods out;
   for (const OwnedPod& entry : pods) {
     if (entry.terminating || is_finished(*entry.pod)) {
       out.leaving = true;
-    } else if (is_current(*entry.pod, hash)) {
+    } else if (is_current(daemon_set, *entry.pod, hash)) {
       out.fresh = &entry;
     } else {
       out.old = &entry;
@@ -43,6 +41,17 @@ const Json* rolling(const Json& daemon_set, std::string_view key) {
 }
 
 }  // namespace
+
+bool is_current(const Json& daemon_set, const Json& pod, std::string_view hash) {
+  if (kube::label(pod, "controller-revision-hash") == hash) return true;
+  const std::string_view counted = kube::annotation(daemon_set, kTemplateGeneration);
+  return !counted.empty() && kube::label(pod, "pod-template-generation") == counted;
+}
+
+bool allows_surge(const Json& daemon_set) {
+  return get_string(daemon_set, {"spec", "updateStrategy", "type"}, "RollingUpdate") == "RollingUpdate" &&
+         scaled_value(rolling(daemon_set, "maxSurge"), 0, 100, true) > 0;
+}
 
 Eligibility daemon_eligibility(const Json& node, const Json& pod_spec) {
   const std::string_view wanted = get_string(pod_spec, {"nodeName"});
@@ -77,7 +86,7 @@ Json daemon_pod(const Json& daemon_set, const std::string& hash, const std::stri
   const Json* pod_template = find(daemon_set, {"spec", "template"});
   Json pod = pod_from_template(daemon_set, pod_template == nullptr ? none : *pod_template);
   set(pod, {"metadata", "labels", "controller-revision-hash"}, Json(hash));
-  const std::string_view counted = kube::annotation(daemon_set, "deprecated.daemonset.template.generation");
+  const std::string_view counted = kube::annotation(daemon_set, kTemplateGeneration);
   set(pod, {"metadata", "labels", "pod-template-generation"},
       Json(counted.empty() ? std::to_string(get_int(daemon_set, {"metadata", "generation"}, 1))
                            : str(counted)));
@@ -103,7 +112,7 @@ RollDecision decide_roll(const RollFacts& facts) {
   std::vector<std::string> urgent, beside;
   for (const std::string& node : facts.desired) {
     const auto found = facts.pods->find(node);
-    const NodePods pods = found == facts.pods->end() ? NodePods() : sort_pods(found->second, facts.hash);
+    const NodePods pods = found == facts.pods->end() ? NodePods() : sort_pods(set, found->second, facts.hash);
     const bool old_serves = pods.old != nullptr && is_available(*pods.old, min_ready, facts.now);
     const bool fresh_serves = pods.fresh != nullptr && is_available(*pods.fresh, min_ready, facts.now);
     if (surge > 0) {
@@ -147,7 +156,7 @@ Json daemon_status(const RollFacts& facts, std::int64_t misscheduled) {
     if (alive == found->second.end()) continue;
     ready += is_ready(*alive->pod);
     available += is_available(*alive, min_ready, facts.now);
-    updated += is_current(*alive->pod, facts.hash);
+    updated += is_current(*facts.daemon_set, *alive->pod, facts.hash);
   }
   const auto desired = static_cast<std::int64_t>(facts.desired.size());
   const auto omitted_at_zero = [](std::int64_t count) { return count == 0 ? Json() : Json(count); };

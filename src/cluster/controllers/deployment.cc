@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "cluster/controllers/context.h"
+#include "cluster/controllers/claims.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -45,10 +45,8 @@ class DeploymentController final : public Controller {
       if (now) queue_.add(kube::object_key(*now));
     });
     context_.replica_sets.on_change([this](const Object& old, const Object& now) {
-      const Json& set = now ? *now : *old;
-      const Json* owner = kube::controller_of(set);
-      if (owner == nullptr || get_string(*owner, {"kind"}) != "Deployment") return;
-      queue_.add(kube::object_key(kube::namespace_of(set), get_string(*owner, {"name"})));
+      for (const std::string& key : concerned(context_.deployments, kube::kDeployments, old, now))
+        queue_.add(key);
     });
     // Recreate waits for the last old pod.
     context_.pods.on_change([this](const Object& old, const Object& now) {
@@ -85,6 +83,9 @@ class DeploymentController final : public Controller {
   void sync(const std::string& key, std::function<void(bool)> finished) {
     const Object deployment = context_.deployments.get(key);
     if (!deployment || is_terminating(*deployment)) return finished(true);
+    if (const Claims claims = claims_of(context_.replica_sets, *deployment); !claims.empty())
+      return write_claims(context_, kube::kDeployments, *deployment, kube::kReplicaSets, claims,
+                          std::move(finished));
     const Sets sets = sets_of(*deployment);
     Gather gather(context_.loop, std::move(finished));
     const bool paused = get_bool(*deployment, {"spec", "paused"});
@@ -199,15 +200,30 @@ class DeploymentController final : public Controller {
                     return done(true);
                   }
                   if (!result.error().already_exists()) return done(false);
-                  // Ours, and the watch shows it soon; another's hash would be a collision.
-                  const Object there =
-                      context_.replica_sets.get(kube::object_key(kube::namespace_of(deployment), name));
-                  if (!there || template_text(*there) == template_text(deployment)) return done(true);
-                  patch_status(
-                      context_, kube::kDeployments, deployment,
-                      JsonObject{{"collisionCount", get_int(deployment, {"status", "collisionCount"}) + 1}},
-                      done);
+                  look_at_taken_name(deployment, name, done);
                 })
+        .detach();
+  }
+
+  // The set is there. Ours, and the watch shows it soon; or one that will be ours as soon as it shows that
+  // nobody owns it; another's calls for another hash.
+  void look_at_taken_name(const Json& deployment, const std::string& name,
+                          const std::function<void(bool)>& done) {
+    context_.client
+        .get(kube::kReplicaSets, kube::namespace_of(deployment), name,
+             [this, alive = std::weak_ptr(alive_), deployment, done](kube::ApiResult<> result) {
+               if (alive.expired()) return;
+               if (!result) return done(false);
+               const Json* owner = kube::controller_of(*result);
+               if (owner == nullptr && !is_terminating(*result) && picks(deployment, *result))
+                 return done(false);
+               const bool ours = owner != nullptr && get_string(*owner, {"uid"}) == kube::uid_of(deployment);
+               if (ours && template_text(*result) == template_text(deployment)) return done(true);
+               patch_status(
+                   context_, kube::kDeployments, deployment,
+                   JsonObject{{"collisionCount", get_int(deployment, {"status", "collisionCount"}) + 1}},
+                   done);
+             })
         .detach();
   }
 
@@ -224,11 +240,9 @@ class DeploymentController final : public Controller {
                           std::to_string(replicas));
     }
     context_.client
-        .patch(kube::kReplicaSets, kube::namespace_of(set), kube::name_of(set), kube::Patch::kMerge, patch,
-               {},
-               [done = gather.step()](kube::ApiResult<> result) {
-                 done(result || result.error().not_found());
-               })
+        .patch(
+            kube::kReplicaSets, kube::namespace_of(set), kube::name_of(set), kube::Patch::kMerge, patch, {},
+            [done = gather.step()](kube::ApiResult<> result) { done(result || result.error().not_found()); })
         .detach();
   }
 

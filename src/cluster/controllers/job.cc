@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "cluster/controllers/context.h"
+#include "cluster/controllers/claims.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -39,11 +39,10 @@ class JobController final : public Controller {
       }
     });
     context_.pods.on_change([this](const Object& old, const Object& now) {
-      const Json& pod = now ? *now : *old;
-      const Json* owner = kube::controller_of(pod);
-      if (owner == nullptr || get_string(*owner, {"kind"}) != "Job") return;
-      if (!now && is_finished(*old)) keep_count(*old, str(get_string(*owner, {"uid"})));
-      queue_.add(kube::object_key(kube::namespace_of(pod), get_string(*owner, {"name"})));
+      const Json* owner = now ? nullptr : kube::controller_of(*old);
+      if (owner != nullptr && get_string(*owner, {"kind"}) == "Job" && is_finished(*old))
+        keep_count(*old, str(get_string(*owner, {"uid"})));
+      for (const std::string& key : concerned(context_.jobs, kube::kJobs, old, now)) queue_.add(key);
     });
   }
 
@@ -95,6 +94,8 @@ class JobController final : public Controller {
     if (!job || is_terminating(*job)) return finished(true);
     if (has_condition(*job, "Complete") || has_condition(*job, "Failed"))
       return outlive(key, *job, std::move(finished));
+    if (const Claims claims = claims_of(context_.pods, *job); !claims.empty())
+      return write_claims(context_, kube::kJobs, *job, kube::kPods, claims, std::move(finished));
     const JobFacts facts = observe(*job);
     Gather gather(context_.loop, std::move(finished));
     const Time now = context_.loop.now();

@@ -1,7 +1,7 @@
 // ReplicaSets: so many pods of a template (kubernetes-api.md §14.2).
 #include <algorithm>
 
-#include "cluster/controllers/context.h"
+#include "cluster/controllers/claims.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -21,6 +21,10 @@ bool goes_before(const OwnedPod& a, const OwnedPod& b) {
          get_string(*b.pod, {"metadata", "creationTimestamp"});
 }
 
+bool is_active(const Json& pod) {
+  return !is_terminating(pod) && !is_finished(pod);
+}
+
 class ReplicaSetController final : public Controller {
  public:
   explicit ReplicaSetController(Context& context)
@@ -34,10 +38,8 @@ class ReplicaSetController final : public Controller {
       if (now) queue_.add(kube::object_key(*now));
     });
     context_.pods.on_change([this](const Object& old, const Object& now) {
-      const Json& pod = now ? *now : *old;
-      const Json* owner = kube::controller_of(pod);
-      if (owner == nullptr || get_string(*owner, {"kind"}) != "ReplicaSet") return;
-      queue_.add(kube::object_key(kube::namespace_of(pod), get_string(*owner, {"name"})));
+      for (const std::string& key : concerned(context_.replica_sets, kube::kReplicaSets, old, now))
+        queue_.add(key);
     });
   }
 
@@ -45,6 +47,8 @@ class ReplicaSetController final : public Controller {
   void sync(const std::string& key, std::function<void(bool)> finished) {
     const Object set = context_.replica_sets.get(key);
     if (!set) return finished(true);
+    if (const Claims claims = claims_of(context_.pods, *set, is_active); !claims.empty())
+      return write_claims(context_, kube::kReplicaSets, *set, kube::kPods, claims, std::move(finished));
     std::vector<OwnedPod> active;
     for (OwnedPod& entry : context_.pod_control.pods_of(kube::uid_of(*set))) {
       if (!entry.terminating && !is_finished(*entry.pod)) active.push_back(std::move(entry));

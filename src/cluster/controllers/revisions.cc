@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "cluster/controllers/claims.h"
 
 namespace gpuop::cluster {
 namespace {
@@ -93,18 +94,35 @@ void RevisionHistory::make(const Object& daemon_set, std::int64_t number, std::s
                   return done(hash);
                 }
                 if (!result.error().already_exists()) return done("");
-                // Ours of before, which the watch has not shown yet, or another template with the same hash:
-                // the count makes a new hash then.
-                const auto known = history(uid);
-                const bool ours = std::ranges::any_of(
-                    known, [&](const Known& one) { return one.name == name && one.data == data; });
-                if (ours) return done(hash);
-                collisions_[uid] = collisions + 1;
-                log::info("hash collision of ControllerRevision", {{"name", name}});
-                patch_status(context_, kube::kDaemonSets, *daemon_set,
-                             JsonObject{{"collisionCount", collisions + 1}}, [](bool) {});
-                make(daemon_set, number, data, collisions + 1, done);
+                look_at_taken_name(daemon_set, number, name, hash, data, collisions, done);
               })
+      .detach();
+}
+
+// Ours of before, which the watch has not shown yet; one that will be ours as soon as it shows that nobody
+// owns it; or another's, or another template with the same hash: the count makes a new hash then.
+void RevisionHistory::look_at_taken_name(const Object& daemon_set, std::int64_t number,
+                                         const std::string& name, const std::string& hash,
+                                         const std::string& data, std::int64_t collisions,
+                                         const std::function<void(std::string)>& done) {
+  context_.client
+      .get(kube::kControllerRevisions, kube::namespace_of(*daemon_set), name,
+           [this, alive = std::weak_ptr(alive_), daemon_set, number, name, hash, data, collisions,
+            done](kube::ApiResult<> result) {
+             if (alive.expired()) return;
+             if (!result) return done("");
+             const Json* owner = kube::controller_of(*result);
+             if (owner == nullptr && !is_terminating(*result) && picks(*daemon_set, *result)) return done("");
+             const std::string uid = str(kube::uid_of(*daemon_set));
+             const Json* content = find(*result, {"data"});
+             const bool ours = owner != nullptr && get_string(*owner, {"uid"}) == uid;
+             if (ours && content != nullptr && to_canonical_text(*content) == data) return done(hash);
+             collisions_[uid] = collisions + 1;
+             log::info("hash collision of ControllerRevision", {{"name", name}});
+             patch_status(context_, kube::kDaemonSets, *daemon_set,
+                          JsonObject{{"collisionCount", collisions + 1}}, [](bool) {});
+             make(daemon_set, number, data, collisions + 1, done);
+           })
       .detach();
 }
 

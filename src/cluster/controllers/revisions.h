@@ -28,6 +28,9 @@ class RevisionHistory {
   std::vector<Known> history(std::string_view owner_uid);
   void make(const Object& daemon_set, std::int64_t number, std::string data, std::int64_t collisions,
             std::function<void(std::string)> done);
+  void look_at_taken_name(const Object& daemon_set, std::int64_t number, const std::string& name,
+                          const std::string& hash, const std::string& data, std::int64_t collisions,
+                          const std::function<void(std::string)>& done);
   void prune(const Json& daemon_set, const std::vector<Known>& history, const std::string& current);
 
   Context& context_;
