@@ -386,7 +386,8 @@ Stage operand_stage(const View& view, const Operand& operand, const Json* pod) {
     failed(stage, *pod, *fault);
   } else {
     not_ready(stage, *pod);
-    explain_gate(stage, view, *pod);
+    // That validator waits for no other.
+    if (operand.app != kSandbox.app) explain_gate(stage, view, *pod);
   }
   return stage;
 }
@@ -624,6 +625,43 @@ void container_stages(NodeChain& chain, const View& view) {
   chain.stages.push_back(operand_stage(view, kTelemetry, pod_of(view.pods, kTelemetry.app)));
 }
 
+// Who does what a check of the sandbox validator waits for: a DaemonSet, whose pods need not have a label of
+// that name.
+std::string_view worker_of(std::string_view check) {
+  static constexpr std::pair<std::string_view, std::string_view> kWorkers[] = {
+      {"vfio-pci-validation", "nvidia-vfio-manager"},
+      {"vgpu-manager-validation", "nvidia-vgpu-manager-daemonset"},
+      {"vgpu-devices-validation", "nvidia-vgpu-device-manager"},
+      {"cc-manager-validation", "nvidia-cc-manager"}};
+  const auto* const found =
+      std::ranges::find(kWorkers, check, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kWorkers) ? std::string_view() : found->second;
+}
+
+// A pod of the sandbox validator waits within its checks, each an init container: what it waits for is
+// another's work.
+void explain_check(Stage& stage, const View& view, const Json& pod) {
+  const auto& checks = get_array(pod, {"status", "initContainerStatuses"});
+  const auto* const check =
+      std::ranges::find_if(checks, [](const Json& status) { return !completed(&status); });
+  if (check == checks.end()) return;
+  const std::string name(get_string(*check, {"name"}));
+  const std::string_view set = worker_of(name);
+  if (set.empty()) return;
+  const auto worker =
+      std::ranges::find_if(view.pods, [set](const auto& other) { return daemonset_of(*other) == set; });
+  if (worker != view.pods.end()) {
+    if (auto fault = view.fault(**worker)) return failed(stage, **worker, *fault);
+    if (stage.state == StageState::kWorking && !pod_ready(**worker)) return not_ready(stage, **worker);
+  }
+  if (!has(*check, {"state", "running"}) || stage.state != StageState::kWorking) return;
+  stage.detail = "pod " + stage.pod + " waits in " + name;
+  if (worker == view.pods.end()) stage.detail += ", and no pod of " + std::string(set) + " is on this node";
+  stage.cure = "read what it waits for: " + kubectl(pod, "logs") + " -c " + name;
+  if (worker != view.pods.end())
+    stage.cure += ", and what that pod of " + std::string(set) + " does: " + kubectl(**worker, "logs");
+}
+
 // Of a node whose GPUs no containers use: virtual machines do, or nobody.
 void other_stages(NodeChain& chain, const View& view) {
   const std::string all = deploy_label(view.node, "operands");
@@ -637,7 +675,11 @@ void other_stages(NodeChain& chain, const View& view) {
       switch_off(chain.stages.back(),
                  machines ? "its GPUs go to virtual machines" : "not wanted on this node", !machines);
   }
-  if (machines) chain.stages.push_back(operand_stage(view, kSandbox, pod_of(view.pods, kSandbox.app)));
+  if (!machines) return;
+  const Json* pod = pod_of(view.pods, kSandbox.app);
+  chain.stages.push_back(operand_stage(view, kSandbox, pod));
+  if (Stage& stage = chain.stages.back(); pod && stage.pod == kube::name_of(*pod))
+    explain_check(stage, view, *pod);
 }
 
 void add_stages(NodeChain& chain, const View& view) {
