@@ -157,6 +157,26 @@ nodes:
       << gone.out;
 }
 
+TEST_F(sim_run, many_nodes_that_are_gone_are_counted) {
+  const std::string data = dir_.path() / "data";
+  const auto light = [&](const std::string& name, int count) {
+    return file(name, "mode: light\nnodes:\n  - {name: n, count: " + std::to_string(count) +
+                          ", gpus: {model: L4, count: 1}, driver: preinstalled}\n");
+  };
+  const ExitState first = run({light("ten.yaml", 10), "--data-dir", data});
+  EXPECT_EQ(first.code, 0) << first.out;
+  const ExitState second = run({light("two.yaml", 2), "--data-dir", data});
+  EXPECT_EQ(second.code, 0) << second.out;
+  int named = 0;
+  for (const std::string& line : split(second.out, '\n'))
+    named += line.find("' and not in the fleet file: it is deleted") != std::string::npos ? 1 : 0;
+  EXPECT_EQ(named, 3) << second.out;
+  EXPECT_NE(second.out.find("gpuctl sim run: and 5 more nodes that are not in the fleet file are deleted, "
+                            "with the pods on them\n"),
+            std::string::npos)
+      << second.out;
+}
+
 TEST_F(sim_run, the_policy_that_is_given_is_the_one_that_is_judged) {
   const std::string data = dir_.path() / "data";
   const std::string demo = *read_file(BUILD_ROOT "/share/gpu-operator/fleets/demo-policy.yaml");

@@ -118,6 +118,15 @@ bool is_older(const Json& one, const Json& other) {
   return rank(one) < rank(other);
 }
 
+// The first few sentences of one kind, and how many more there are.
+void note_some(std::vector<std::string>& notes, std::vector<std::string> same, const std::string& more) {
+  constexpr std::size_t kShown = 3;
+  const std::size_t all = same.size();
+  if (all > kShown) same.resize(kShown);
+  notes.insert(notes.end(), same.begin(), same.end());
+  if (all > kShown) notes.push_back("and " + std::to_string(all - kShown) + " more nodes " + more);
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> follow_policy(Loop& loop, kube::Client& client, const std::string& asked,
@@ -167,7 +176,7 @@ Result<std::vector<std::string>> follow_fleet(Loop& loop, kube::Client& client, 
                                               const fs::path& data_dir) {
   const fs::path file = data_dir / "fleet.json";
   const Fleet last = last_fleet(file);
-  std::vector<std::string> notes;
+  std::vector<std::string> lost, installed;
   std::set<std::string> gone;
   const Json nodes = TRY(list(loop, client, kube::kNodes));
   for (const Json& node : get_array(nodes, {"items"})) {
@@ -176,17 +185,17 @@ Result<std::vector<std::string>> follow_fleet(Loop& loop, kube::Client& client, 
     if (is == fleet.nodes.end()) {
       TRY(remove(loop, client, kube::kNodes, node));
       gone.insert(name);
-      notes.push_back("node '" + name + "' is kept in '" + data_dir.string() +
-                      "' and not in the fleet file: it is deleted, with the pods on it");
+      lost.push_back("node '" + name + "' is kept in '" + data_dir.string() +
+                     "' and not in the fleet file: it is deleted, with the pods on it");
       continue;
     }
     const auto was = std::ranges::find(last.nodes, name, &FleetNode::name);
     if (was != last.nodes.end() && was->driver != is->driver) {
       TRY(remove(loop, client, kube::kNodes, node));
       gone.insert(name);
-      notes.push_back("node '" + name + "': its driver was '" + std::string(driver_word(was->driver)) +
-                      "' and is '" + std::string(driver_word(is->driver)) +
-                      "' now: it is installed anew, without its labels and the pods on it");
+      installed.push_back("node '" + name + "': its driver was '" + std::string(driver_word(was->driver)) +
+                          "' and is '" + std::string(driver_word(is->driver)) +
+                          "' now: it is installed anew, without its labels and the pods on it");
       continue;
     }
     const Json patch = was == last.nodes.end() ? Json(JsonObject()) : change_of(node, *was, *is);
@@ -204,6 +213,9 @@ Result<std::vector<std::string>> follow_fleet(Loop& loop, kube::Client& client, 
     }
   }
   TRY(write_file_atomic(file, to_text(to_json(fleet)) + "\n", 0600));
+  std::vector<std::string> notes;
+  note_some(notes, std::move(installed), "whose driver is another now are installed anew");
+  note_some(notes, std::move(lost), "that are not in the fleet file are deleted, with the pods on them");
   return notes;
 }
 

@@ -21,7 +21,8 @@ namespace gpuop::cluster {
 // would ever take back the labels that tell of the old one; its kubelet registers it. Labels and taints that
 // the file has gained or lost since the last call with this folder are set or taken off: what others put on a
 // node stays. Hardware, kernel and engine are told by the kubelets themselves. The fleet is kept in
-// DATA_DIR/fleet.json for the next call. Answers what a person should know, a sentence each.
+// DATA_DIR/fleet.json for the next call. Answers what a person should know, a sentence each: of many nodes
+// that met the same, the first three and how many more.
 Result<std::vector<std::string>> follow_fleet(Loop& loop, kube::Client& client, const Fleet& fleet,
                                               const fs::path& data_dir);
 
