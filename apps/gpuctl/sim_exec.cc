@@ -40,7 +40,8 @@ Result<cluster::FleetProcessInfo> find_container(const Arguments& arguments) {
   const std::string what = "run a program in pod '" + arguments.ns + "/" + arguments.pod + "': ";
   if (!pods.contains(arguments.pod)) {
     return fail(Code::kNotFound, what + "no container of it runs on a node of '" + arguments.state_dir + "'" +
-                                     did_you_mean(arguments.pod, std::vector(pods.begin(), pods.end())));
+                                     did_you_mean(arguments.pod, std::vector(pods.begin(), pods.end())) +
+                                     " (another fleet: name its folder with --state-dir)");
   }
   const std::string running = join(std::vector(containers.begin(), containers.end()), ", ");
   if (found.empty())

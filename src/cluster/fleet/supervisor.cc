@@ -227,7 +227,8 @@ Result<> stop_fleet(const fs::path& state_dir) {
       remove_state(state_dir);
       return {};
     }
-    return fail(Code::kNotFound, "stop a fleet: '" + state_dir.string() + "': none runs there");
+    return fail(Code::kNotFound, "stop a fleet: '" + state_dir.string() +
+                                     "': none runs there (name its folder with --state-dir)");
   }
   end_supervisor(supervisor.pid);
   remove_state(state_dir);
@@ -298,7 +299,9 @@ FleetProcessInfo describe(pid_t pid, const Seen& seen) {
 Result<std::vector<FleetProcessInfo>> list_fleet_processes(const fs::path& state_dir) {
   Supervisor supervisor = read_supervisor(state_dir);
   if (!supervisor.alive()) {
-    return fail(Code::kNotFound, "list a fleet: '" + state_dir.string() + "': none runs there");
+    return fail(Code::kNotFound, "list a fleet: '" + state_dir.string() +
+                                     "': none runs there (start one with 'gpuctl demo --keep', or name its "
+                                     "folder with --state-dir)");
   }
   std::map<pid_t, Seen> processes = all_processes();
   std::multimap<pid_t, pid_t> children;
