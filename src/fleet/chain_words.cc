@@ -166,10 +166,9 @@ std::vector<std::string> pod_fields() {
           "status.initContainerStatuses"};
 }
 std::vector<std::string> daemonset_fields() {
-  return {"spec.template.metadata.labels",  "spec.template.spec.nodeSelector",
-          "spec.template.spec.affinity",    "spec.template.spec.tolerations",
-          "spec.template.spec.hostNetwork", "status.desiredNumberScheduled",
-          "status.currentNumberScheduled"};
+  return {"spec.template.metadata.labels",  "spec.template.spec.nodeSelector", "spec.template.spec.affinity",
+          "spec.template.spec.tolerations", "spec.template.spec.hostNetwork",  "spec.updateStrategy.type",
+          "status.desiredNumberScheduled",  "status.currentNumberScheduled"};
 }
 
 std::string BrokenLink::text() const {

@@ -42,7 +42,9 @@ std::string cure_of_waiting(const Json& pod, std::string_view reason, const std:
 
 std::string cure_of_unscheduled(const Json& pod, std::string_view message) {
   if (message.find("taint") != std::string_view::npos)
-    return "tolerate the taint in daemonsets.tolerations of the policy, or take it off the node";
+    return "take the taint off the node, or tolerate it in daemonsets.tolerations of the policy (a list for "
+           "every operand: a driver's pods that run are replaced then only when they are deleted, once the "
+           "pods that use their GPUs have ended)";
   if (message.find("Insufficient") != std::string_view::npos)
     return "free that resource on the node, or lower the operand's resources in the policy";
   return kubectl(pod, "describe pod");

@@ -58,6 +58,37 @@ std::string toleration_of(const Json& taint) {
          ", effect: " + std::string(get_string(taint, {"effect"})) + "}";
 }
 
+// The driver's DaemonSet, whose running pods stay as they are when the policy's tolerations change; "" when
+// there is none with pods.
+std::string stays_as_it_is(const Objects& daemonsets) {
+  for (const auto& set : daemonsets) {
+    const Json* owner = kube::controller_of(*set);
+    if (owner && get_string(*owner, {"kind"}) == "ClusterPolicy" &&
+        get_string(*set, {"spec", "updateStrategy", "type"}) == "OnDelete" &&
+        get_int(*set, {"status", "currentNumberScheduled"}) > 0)
+      return std::string(kube::name_of(*set));
+  }
+  return {};
+}
+
+std::string cure_of_taint(const Json& node, const Objects& daemonsets, const Json& set, const Json& taint) {
+  const std::string off = "take the taint off: kubectl taint node " + std::string(kube::name_of(node)) + " " +
+                          text_of(taint) + "-";
+  const std::string add = "add " + toleration_of(taint) + " to ";
+  const Json* owner = kube::controller_of(set);
+  if (owner && get_string(*owner, {"kind"}) == "NVIDIADriver")
+    return add + "tolerations of NVIDIADriver " + std::string(get_string(*owner, {"name"})) + ", or " + off;
+  const std::string list = add +
+                           "daemonsets.tolerations of the policy (that list replaces the default: keep {key: "
+                           "nvidia.com/gpu, operator: Exists, effect: NoSchedule} in it)";
+  const std::string stays = stays_as_it_is(daemonsets);
+  if (stays.empty()) return list + ", or " + off;
+  return off + ", or " + list + ", which changes DaemonSet " + stays +
+         " too: its pods are replaced only when they are deleted (OnDelete), and the policy is notReady "
+         "until "
+         "they are; on each of its nodes end the pods that use GPUs, then delete the driver's pod";
+}
+
 Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, const Json& taint) {
   std::vector<std::string> names{std::string(kube::name_of(set))};
   for (const auto& other : daemonsets) {
@@ -70,14 +101,7 @@ Missing by_taint(const Json& node, const Objects& daemonsets, const Json& set, c
   out.certain = out.kept_off = true;
   out.detail = "taint " + text_of(taint) + " of the node is not tolerated by DaemonSet" +
                (names.size() > 1 ? "s " : " ") + first_few(names);
-  const Json* owner = kube::controller_of(set);
-  const bool own_list = owner && get_string(*owner, {"kind"}) == "NVIDIADriver";
-  out.cure = "add " + toleration_of(taint) + " to " +
-             (own_list ? "tolerations of NVIDIADriver " + std::string(get_string(*owner, {"name"}))
-                       : "daemonsets.tolerations of the policy (that list replaces the default: keep {key: "
-                         "nvidia.com/gpu, operator: Exists, effect: NoSchedule} in it)") +
-             ", or take the taint off: kubectl taint node " + std::string(kube::name_of(node)) + " " +
-             text_of(taint) + "-";
+  out.cure = cure_of_taint(node, daemonsets, set, taint);
   return out;
 }
 

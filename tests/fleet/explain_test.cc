@@ -363,6 +363,22 @@ TEST(fleet_explain, a_taint_that_keeps_operands_off_is_the_first_broken_link) {
       "value: \"ml\", effect: NoExecute} to daemonsets.tolerations of the policy (that list replaces the "
       "default: keep {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule} in it), or take the taint "
       "off: kubectl taint node n1 dedicated=ml:NoExecute-");
+  // A driver that runs under the policy's list is not replaced by itself.
+  Json driver = *daemonset("nvidia-driver-daemonset", "driver", tolerating("dedicated"));
+  set(driver, {"spec", "updateStrategy", "type"}, "OnDelete");
+  set(driver, {"status", "currentNumberScheduled"}, 2);
+  Objects more = sets;
+  more.push_back(share(driver));
+  EXPECT_NE(link_of(chain_of(node, {}, {{"driver"}, more}))
+                .find("; take the taint off: kubectl taint node n1 dedicated=ml:NoExecute-, or add {key: "
+                      "dedicated, operator: Equal, value: \"ml\", effect: NoExecute} to "
+                      "daemonsets.tolerations of the policy (that list replaces the default: keep {key: "
+                      "nvidia.com/gpu, operator: Exists, effect: NoSchedule} in it), which changes DaemonSet "
+                      "nvidia-driver-daemonset too: its pods are replaced only when they are deleted "
+                      "(OnDelete), and the policy is notReady until they are; on each of its nodes end the "
+                      "pods that use GPUs, then delete the driver's pod"),
+            std::string::npos)
+      << link_of(chain_of(node, {}, {{"driver"}, more}));
   // Without it the pods are only not there yet.
   set(node, {"spec", "taints"}, JsonArray{});
   EXPECT_EQ(
