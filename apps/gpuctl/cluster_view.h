@@ -14,16 +14,18 @@ namespace gpuop {
 class ClusterWatch {
  public:
   ClusterWatch(kube::Client& client, const std::string& ns);
-  // kTimeout with the first fault, when the cluster does not answer in time; kNotFound where nobody defined
-  // ClusterPolicies.
-  Result<> wait_synced(Loop& loop, Duration limit);
+  // kTimeout with the first fault, when the cluster does not answer in time; kNotFound where nobody has
+  // defined ClusterPolicies for `patience`.
+  Result<> wait_synced(Loop& loop, Duration limit, Duration patience = Duration::zero());
   void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
   fleet::ClusterChain chain() const;
-  fleet::Objects all_pods() const;  // of the operator's namespace
+  // Why no operator works on it; "" when one does. What cannot be read is a reason too.
+  std::string operator_fault(Time now) const;
 
-  kube::Informer policies, nodes, pods, daemonsets, gpu_clusters, drivers, refusals;
+  kube::Informer policies, nodes, pods, daemonsets, gpu_clusters, drivers, refusals, deployments, leases;
 
  private:
+  std::string ns_;
   std::function<void()> changed_;
 };
 

@@ -245,7 +245,7 @@ class Hopeless {
 // Tells what is wrong with a fleet that did not get ready.
 void tell_broken(Loop& loop, kube::Client& client, const ClusterWatch& cluster, const std::string& headline) {
   auto chain = cluster.chain();
-  explain(loop, client, kNamespace, cluster.all_pods(), chain);
+  explain(loop, client, kNamespace, cluster, chain);
   std::printf("\n%s\n", fleet::render(chain).c_str());
   std::fflush(stdout);
   std::fprintf(stderr, "gpuctl demo: %s. First broken link: %s\n", headline.c_str(),

@@ -11,8 +11,6 @@
 namespace gpuop {
 namespace {
 
-constexpr const char* kLease = "53822513.nvidia.com";
-
 class Explainer {
  public:
   Explainer(Loop& loop, kube::Client& client, const std::string& ns)
@@ -69,18 +67,6 @@ class Explainer {
     for (std::string& fault : fleet::plugin_faults(*text)) node.warnings.push_back(std::move(fault));
   }
 
-  std::string operator_fault(const fleet::Objects& pods) {
-    const auto list =
-        kube::await(loop_, [&](const auto& done) { return client_.list(kube::kDeployments, ns_, {}, done); });
-    if (!list) return "whether it runs is not known: " + list.error().error("list Deployments").text();
-    const auto lease =
-        kube::await(loop_, [&](const auto& done) { return client_.get(kube::kLeases, ns_, kLease, done); });
-    if (!lease && !lease.error().not_found())
-      return "whether one leads is not known: " + lease.error().error("read the Lease").text();
-    return fleet::operator_fault(get_array(*list, {"items"}), lease ? *lease : Json(nullptr), pods, ns_,
-                                 std::chrono::system_clock::now());
-  }
-
  private:
   Loop& loop_;
   kube::Client& client_;
@@ -89,7 +75,7 @@ class Explainer {
 
 }  // namespace
 
-void explain(Loop& loop, kube::Client& client, const std::string& ns, const fleet::Objects& pods,
+void explain(Loop& loop, kube::Client& client, const std::string& ns, const ClusterWatch& cluster,
              fleet::ClusterChain& chain) {
   Explainer explainer(loop, client, ns);
   for (auto& node : chain.nodes) {
@@ -99,7 +85,7 @@ void explain(Loop& loop, kube::Client& client, const std::string& ns, const flee
     }
     if (!node.plugin_pod.empty()) explainer.plugin(node);
   }
-  chain.operator_fault = explainer.operator_fault(pods);
+  chain.operator_fault = cluster.operator_fault(std::chrono::system_clock::now());
 }
 
 }  // namespace gpuop

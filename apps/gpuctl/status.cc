@@ -1,4 +1,6 @@
 // gpuctl status: the chain of every node, for any cluster.
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 
@@ -20,7 +22,8 @@ int status_main(int argc, char** argv) {
   CLI::App app("Show how far each node has come from bare to schedulable GPUs, and what it waits for.");
   app.add_option("--kubeconfig", kubeconfig, "cluster to look at (default: KUBECONFIG, else ~/.kube/config)");
   app.add_option("-n,--namespace", ns, "namespace of the operator")->capture_default_str();
-  app.add_option("--wait", wait, "wait until everything is ready, at most so long, e.g. 5m");
+  app.add_option("--wait", wait,
+                 "wait until everything is ready, the operator too, at most so long, e.g. 5m");
   if (auto code = parse_command_line(app, argc, argv, 2)) return *code;
 
   const auto run = [&]() -> Result<int> {
@@ -33,11 +36,15 @@ int status_main(int argc, char** argv) {
       interrupted = true;
       loop.stop();
     });
-    TRY(cluster.wait_synced(loop, 30s));
-    if (limit > Duration::zero())
-      loop.run_until([&] { return interrupted || cluster.chain().ready(); }, limit);
+    const auto all_ready = [&cluster] {
+      return cluster.chain().ready() && cluster.operator_fault(std::chrono::system_clock::now()).empty();
+    };
+    const Duration until = loop.elapsed() + limit;
+    TRY(cluster.wait_synced(loop, std::max(Duration(30s), limit), limit));
+    if (const Duration left = until - loop.elapsed(); left > Duration::zero())
+      loop.run_until([&] { return interrupted || all_ready(); }, left);
     auto chain = cluster.chain();
-    explain(loop, *client, ns, cluster.all_pods(), chain);
+    explain(loop, *client, ns, cluster, chain);
     std::fputs(fleet::render(chain).c_str(), stdout);
     return chain.ready() ? 0 : 1;
   };

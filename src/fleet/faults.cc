@@ -16,12 +16,6 @@ constexpr std::int64_t kManyRestarts = 2;
 // A holder that is this late beyond its lease's own duration is gone: clocks differ by less.
 constexpr Duration kLeaseMargin = 15s;
 
-std::string last_line(std::string_view text) {
-  text = trim(text);
-  const auto cut = text.rfind('\n');
-  return std::string(cut == std::string_view::npos ? text : text.substr(cut + 1));
-}
-
 // Reasons to wait that no time heals.
 bool hopeless(std::string_view reason) {
   static const std::set<std::string_view> kReasons = {"ErrImagePull",         "ImagePullBackOff",
@@ -66,19 +60,47 @@ std::string value_in(std::string_view line, std::string_view key) {
 }
 
 struct Line {
-  std::string_view level;  // "" when it is not known
+  std::string level;  // "error" for all that is worse too; "" when it is not known
   std::string text;
 };
 
-// "TIME LEVEL PROGRAM: message key=value", JSON, or anything else.
+bool is_error(std::string_view level) {
+  static const std::set<std::string_view> kLevels = {"error", "dpanic", "panic", "fatal", "critical"};
+  return kLevels.contains(level);
+}
+
+// "E1130 10:00:00.000000       1 main.go:12] message"; no level where it is none of these.
+Line klog_line(std::string_view raw) {
+  static const std::map<char, std::string_view> kLevels = {
+      {'I', "info"}, {'W', "warn"}, {'E', "error"}, {'F', "error"}};
+  const auto end = raw.find("] ");
+  const auto digits = [raw](std::size_t from, std::size_t to) {
+    return std::all_of(raw.begin() + static_cast<std::ptrdiff_t>(from),
+                       raw.begin() + static_cast<std::ptrdiff_t>(to),
+                       [](char c) { return c >= '0' && c <= '9'; });
+  };
+  if (raw.size() < 9 || end == std::string_view::npos || raw[5] != ' ' || raw[8] != ':' || !digits(1, 5) ||
+      !digits(6, 8) || !kLevels.contains(raw[0]))
+    return {};
+  return {std::string(kLevels.at(raw[0])), std::string(trim(raw.substr(end + 2)))};
+}
+
+// "TIME LEVEL PROGRAM: message key=value", JSON, klog, logrus, or anything else.
 Line read_line(std::string_view raw) {
   raw = trim(raw);
   if (raw.starts_with('{')) {
     if (auto json = parse_json(raw); json && json->is_object()) {
       std::string text(get_string(*json, {"message"}, get_string(*json, {"msg"})));
-      if (!text.empty()) return {get_string(*json, {"level"}) == "error" ? "error" : "info", text};
+      const auto level = get_string(*json, {"level"});
+      if (!text.empty()) return {is_error(level) ? "error" : std::string(level), text};
     }
     return {"", std::string(raw)};
+  }
+  if (Line line = klog_line(raw); !line.level.empty()) return line;
+  if (raw.starts_with("time=")) {
+    const std::string level = value_in(raw, "level");
+    if (std::string text = value_in(raw, "msg"); !level.empty() && !text.empty())
+      return {is_error(level) ? "error" : level, std::move(text)};
   }
   const auto time = raw.substr(0, raw.find(' '));
   if (time.size() < 20 || !time.ends_with('Z') || time[4] != '-') return {"", std::string(raw)};
@@ -89,9 +111,19 @@ Line read_line(std::string_view raw) {
     const auto colon = rest.find(": ");
     const auto space = rest.find(' ');
     if (colon != std::string_view::npos && colon < space) rest.remove_prefix(colon + 2);
-    return {level, std::string(rest)};
+    return {std::string(level), std::string(rest)};
   }
   return {"", std::string(raw)};
+}
+
+std::string xid_text(const std::string& number, const std::string& index, const std::string& gpu) {
+  const Xid known = xid(parse_int(number).value_or(0), index.empty() ? gpu : index);
+  return "XID " + number + (known.meaning.empty() ? "" : ", " + std::string(known.meaning)) + "; " +
+         known.cure;
+}
+
+std::string unit_name(const std::string& unit, const std::string& index) {
+  return index.empty() ? unit : "GPU " + index + " (" + unit + ")";
 }
 
 class PluginLog {
@@ -122,9 +154,7 @@ class PluginLog {
   std::vector<std::string> faults() const {
     std::vector<std::string> out;
     if (!refused_.empty()) out.push_back("the device plugin did not start: " + refused_);
-    for (const auto& [unit, fault] : units_)
-      out.push_back((fault.index.empty() ? unit : "GPU " + fault.index + " (" + unit + ")") + ": " +
-                    fault.why);
+    for (const auto& [unit, fault] : units_) out.push_back(unit_name(unit, fault.index) + ": " + fault.why);
     for (const std::string& why : missing_) out.push_back("not offered: " + why);
     return out;
   }
@@ -134,12 +164,6 @@ class PluginLog {
     std::string index;  // of its GPU, "" where the log does not tell
     std::string why;
   };
-
-  static std::string xid_text(const std::string& number, const std::string& index, const std::string& gpu) {
-    const Xid known = xid(parse_int(number).value_or(0), index.empty() ? gpu : index);
-    return "XID " + number + (known.meaning.empty() ? "" : ", " + std::string(known.meaning)) + "; " +
-           known.cure;
-  }
 
   void mark(const std::string& line, const std::string& why) {
     for (const std::string& unit : split(value_in(line, "marked_unhealthy"), ','))
@@ -199,7 +223,7 @@ bool elects_a_leader(const Json& deployment) {
 }
 
 std::string lease_fault(const Json& lease, Time now) {
-  const std::string doing = "no operator leads: the Lease 53822513.nvidia.com ";
+  const std::string doing = "no operator leads: the Lease " + std::string(kOperatorLease) + " ";
   if (!lease.is_object()) return doing + "does not exist";
   const std::string holder(get_string(lease, {"spec", "holderIdentity"}));
   if (holder.empty()) return doing + "has no holder";
@@ -238,15 +262,31 @@ bool tells_of_now(const Json& pod, const Json& status, std::string_view state, c
   return !since || !finished || *finished >= *since;
 }
 
+// "ended with code 137 (killed by signal 9)"
+std::string end_of(const Json& ended) {
+  constexpr std::int64_t kSignals = 128, kLast = 64;
+  const auto code = get_int(ended, {"exitCode"});
+  const auto reason = get_string(ended, {"reason"});
+  std::string out = "ended with code " + std::to_string(code);
+  if (!reason.empty() && reason != "Error")
+    out += " (" + std::string(reason) + ")";
+  else if (code > kSignals && code <= kSignals + kLast)
+    out += " (killed by signal " + std::to_string(code - kSignals) + ")";
+  return out;
+}
+
+// Its termination message, which the kubelet may have taken from the end of its log.
+std::string words_of(const Json& ended) {
+  return last_words(get_string(ended, {"message"}));
+}
+
 // "container c ended with code 137 (OOMKilled): words"
 Fault fault_of_end(const Json& ended, const std::string& container) {
-  const auto reason = get_string(ended, {"reason"});
   Fault fault;
-  fault.text = "container " + container + " ended with code " + std::to_string(get_int(ended, {"exitCode"}));
-  if (!reason.empty() && reason != "Error") fault.text += " (" + std::string(reason) + ")";
-  if (reason == "OOMKilled") fault.cure = "raise the memory limit in the operand's resources of the policy";
-  if (const auto words = last_line(get_string(ended, {"message"})); !words.empty())
-    fault.text += ": " + words;
+  fault.text = "container " + container + " " + end_of(ended);
+  if (get_string(ended, {"reason"}) == "OOMKilled")
+    fault.cure = "raise the memory limit in the operand's resources of the policy";
+  if (const auto words = words_of(ended); !words.empty()) fault.text += ": " + words;
   return fault;
 }
 
@@ -265,14 +305,17 @@ std::optional<Fault> container_fault(const Json& pod, const Json& status, std::o
         waiting.find("Image") != std::string_view::npos || waiting == "CreateContainerConfigError";
     if (waiting == "CrashLoopBackOff") fault.stuck = get_int(status, {"restartCount"}) >= kManyRestarts;
     // A crash's own last words say more than the back-off.
-    const auto words = last_line(get_string(status, {"lastState", "terminated", "message"}));
+    const Json* ended = find(status, {"lastState", "terminated"});
+    const std::string words = ended ? words_of(*ended) : std::string();
     const std::string message(get_string(status, {"state", "waiting", "message"}));
     if (!words.empty()) {
       fault.text += ": " + words;
     } else {
+      const bool killed = ended && end_of(*ended).find('(') != std::string::npos;
+      if (killed) fault.text += ": " + end_of(*ended);
       if (!message.empty()) fault.text += ": " + message;
       // The container that waits is the one that ended.
-      if (has(status, {"lastState", "terminated"})) fault.log = now;
+      if (ended) fault.log = now;
     }
     return fault;
   }
@@ -283,7 +326,7 @@ std::optional<Fault> container_fault(const Json& pod, const Json& status, std::o
     fault.cure = fault.cure.empty() ? "read its log: " + kubectl(pod, "logs") + " -c " + name +
                                           (state == "lastState" ? " --previous" : "")
                                     : fault.cure;
-    if (last_line(get_string(*ended, {"message"})).empty()) fault.log = state == "lastState" ? before : now;
+    if (words_of(*ended).empty()) fault.log = state == "lastState" ? before : now;
     return fault;
   }
   return std::nullopt;
@@ -316,21 +359,25 @@ bool pod_ready(const Json& pod) {
 }
 
 std::string last_words(std::string_view log) {
-  std::string last;
+  Line last;
   std::string error;
   for (const std::string& raw : split(log, '\n')) {
     if (trim(raw).empty()) continue;
-    Line line = read_line(raw);
-    if (line.level == "error") error = line.text;
-    last = std::move(line.text);
+    last = read_line(raw);
+    if (last.level == "error") error = last.text;
   }
-  return error.empty() ? last : error;
+  if (!error.empty()) return error;
+  return last.level.empty() ? last.text : std::string();
 }
 
 std::vector<std::string> plugin_faults(std::string_view log) {
   PluginLog plugin;
   for (const std::string& raw : split(log, '\n')) plugin.line(read_line(raw).text);
   return plugin.faults();
+}
+
+std::string xid_fault(const std::string& unit, const std::string& index, std::int64_t number) {
+  return unit_name(unit, index) + ": " + xid_text(std::to_string(number), index, unit);
 }
 
 std::string definition_fault(std::string_view fault) {
@@ -340,6 +387,10 @@ std::string definition_fault(std::string_view fault) {
   return absent ? "the definition clusterpolicies.nvidia.com is not installed; install the operator: helm "
                   "install with its chart, or kubectl apply -k deploy"
                 : "";
+}
+
+std::vector<std::string> operator_deployment_fields() {
+  return {"spec.replicas", "spec.selector", "spec.template.spec.containers", "status.availableReplicas"};
 }
 
 std::string operator_fault(const JsonArray& deployments, const Json& lease, const Objects& pods,

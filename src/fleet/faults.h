@@ -34,17 +34,28 @@ std::optional<Fault> container_fault(const Json& pod, const Json& status,
 
 bool pod_ready(const Json& pod);
 
-// The line of a log that tells most of why its program ended: the last that is an error, else the last. Time,
-// level and program's name in front of it are cut off; of a JSON line, the message is taken.
+// The line of a log, or of a termination message, that tells why its program ended: the last that is an
+// error, else the last, unless that says itself that it is less than an error: what a program did before it
+// was killed is no reason. Time, level and program's name in front of it are cut off; of a JSON line, the
+// message is taken. "": none tells.
 std::string last_words(std::string_view log);
 
 // What a device plugin's log (ours or upstream's) says of its GPUs as they are now, one sentence each:
 // "GPU-8f…: XID 79", "GPU 3 is not offered: … GPU is lost", "not registered: …".
 std::vector<std::string> plugin_faults(std::string_view log);
 
+// The same of one XID that made a unit (a GPU or MIG device, by its UUID) unhealthy. `index`: of its GPU.
+std::string xid_fault(const std::string& unit, const std::string& index, std::int64_t number);
+
 // What it means that ClusterPolicies cannot be listed (`fault`: the server's answer in words): their
 // definition is not installed, and what installs it. "": that is not why.
 std::string definition_fault(std::string_view fault);
+
+// The Lease that the operator's leader holds, in its namespace.
+inline constexpr const char* kOperatorLease = "53822513.nvidia.com";
+
+// What of a Deployment operator_fault() reads, as an informer's `keep`.
+std::vector<std::string> operator_deployment_fields();
 
 // Why no operator works on the policies; "" when one does. `deployments`: those of its namespace; `lease`:
 // null when there is none; `pods`: those of its namespace.

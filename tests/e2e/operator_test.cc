@@ -22,6 +22,45 @@ TEST(operator_process, case41_without_its_namespace_it_ends_and_names_the_variab
   EXPECT_NE((ended.out + ended.err).find("OPERATOR_NAMESPACE"), std::string::npos) << ended.out << ended.err;
 }
 
+class status_of_operator : public DemoFleet {  // NOLINT(readability-identifier-naming): the suite's name
+ protected:
+  void scale(int replicas) {
+    const Json patch = JsonObject{{"spec", JsonObject{{"replicas", replicas}}}};
+    const auto done = kube::await(loop_, [&](const auto& answered) {
+      return client_->patch(kube::kDeployments, "gpu-operator", "gpu-operator", kube::Patch::kMerge, patch,
+                            {}, answered);
+    });
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  ExitState status(std::vector<std::string> more) {
+    std::vector<std::string> argv{BUILD_ROOT "/bin/gpuctl", "status", "--kubeconfig",
+                                  fleet_->kubeconfig().string()};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return run(std::move(argv));
+  }
+};
+
+TEST_F(status_of_operator, waits_for_one_that_comes) {
+  bring_up("nodes:\n  - {name: gpu, gpus: {model: L4, count: 1}, driver: preinstalled}\n");
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(status({}).code, 0);
+  scale(0);
+  ASSERT_TRUE(wait(
+      [&] {
+        const auto found = deployments_->get("gpu-operator/gpu-operator");
+        return found && get_int(*found, {"status", "availableReplicas"}) == 0;
+      },
+      30s));
+  const ExitState without = status({});
+  EXPECT_EQ(without.code, 1);
+  EXPECT_NE(without.out.find("OPERATOR: Deployment gpu-operator is scaled to 0"), std::string::npos)
+      << without.out;
+  scale(1);
+  const ExitState waited = status({"--wait", "25s"});
+  EXPECT_EQ(waited.code, 0) << waited.out << waited.err;
+  EXPECT_EQ(waited.out.find("OPERATOR:"), std::string::npos) << waited.out;
+}
+
 TEST(preflight_of_values, refuses_what_would_end_the_device_plugin) {
   TempDir dir;
   const std::string file = (dir.path() / "values.yaml").string();

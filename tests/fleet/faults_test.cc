@@ -51,8 +51,35 @@ TEST(fleet, last_words_are_the_last_error) {
       last_words(
           "{\"level\":\"error\",\"message\":\"lost the lease\"}\n{\"level\":\"info\",\"message\":\"bye\"}"),
       "lost the lease");
+  // What was said before it was killed is no reason.
+  EXPECT_EQ(last_words(R"({"level":"info","message":"ClusterPolicy is ready"})"), "");
+  EXPECT_EQ(last_words("2026-01-01T00:00:00.000000Z warn nvidia-toolkit: starts\n"), "");
+  EXPECT_EQ(last_words("I1130 10:00:00.000000       1 main.go:12] Starting"), "");
+  EXPECT_EQ(last_words("F1130 10:00:00.000000       1 main.go:12] no NVML\nI1130 10:00:01.0  1 a.go:1] x"),
+            "no NVML");
+  EXPECT_EQ(last_words(R"(time="2026-01-01T00:00:00Z" level=info msg="Starting")"), "");
+  EXPECT_EQ(last_words(R"(time="2026-01-01T00:00:00Z" level=fatal msg="no \"driver\"")"), "no \"driver\"");
   EXPECT_EQ(last_words("plain text\nand its end\n\n"), "and its end");
   EXPECT_EQ(last_words("\n"), "");
+}
+
+TEST(fleet, a_signal_is_named_and_an_info_line_is_no_reason) {
+  const auto killed = container_fault(kPod, status(R"({"name":"c","state":{"terminated":{"exitCode":137,
+      "reason":"Error","message":"{\"level\":\"info\",\"message\":\"node is ready\"}\n"}}})"));
+  ASSERT_TRUE(killed);
+  EXPECT_EQ(killed->text, "container c ended with code 137 (killed by signal 9)");
+  EXPECT_EQ(killed->log, (LogRef{"p", "c", false})) << "an error may stand further up";
+  const auto loop = container_fault(kPod, status(R"({"name":"c","state":{"waiting":{
+      "reason":"CrashLoopBackOff","message":"back-off 10s"}},"lastState":{"terminated":{"exitCode":139,
+      "reason":"Error","message":"I0101 10:00:00.000000       1 main.go:12] Starting"}}})"));
+  ASSERT_TRUE(loop);
+  EXPECT_EQ(loop->text,
+            "container c: CrashLoopBackOff: ended with code 139 (killed by signal 11): back-off 10s");
+  const auto memory = container_fault(
+      kPod,
+      status(R"({"name":"c","state":{"terminated":{"exitCode":137,"reason":"OOMKilled","message":"e"}}})"));
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(memory->text, "container c ended with code 137 (OOMKilled): e");
 }
 
 TEST(fleet, plugin_log_tells_of_gpus_as_they_are_now) {
