@@ -120,6 +120,12 @@ std::size_t tell_idle(const cluster::HollowFleet& fleet, bool stable) {
   return idle.size();
 }
 
+// What goes on although nothing waits for its end.
+void tell_endless(const cluster::HollowFleet& fleet) {
+  for (const std::string& fault : fleet.endless_faults())
+    std::fprintf(stderr, "gpuctl sim run: %s\n", fault.c_str());
+}
+
 std::string why_not(const cluster::HollowFleet& fleet) {
   if (!fleet.ready()) return "First broken link: " + fleet.first_broken_link();
   if (const Duration over = fleet.faults_over(); over > fleet.events().elapsed())
@@ -145,6 +151,7 @@ int run(const Arguments& arguments) {
   std::printf("%s%s\n", fleet::render(fleet.chain()).c_str(), "");
   std::fflush(stdout);
   const std::size_t idle = tell_idle(fleet, stable);
+  tell_endless(fleet);
   std::printf(
       "%s %s %.1f s of the fleet's clock (%.2f s here); seed %llu, %llu requests, %llu API faults%s\n",
       reached ? arguments.until.c_str() : ("not " + arguments.until).c_str(), "after",
@@ -196,9 +203,9 @@ int sim_run_main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option(
          "--until", arguments.until,
-         "ready: the policy and every GPU node are, whatever faults are still to come; stable: that, all "
-         "faults "
-         "have come and gone, nothing has changed for a minute, and no container waits out a back-off")
+         "ready: the policy and every GPU node are and an operator leads, whatever faults are still to come; "
+         "stable: that, all faults have come and those with an end are over (one without stays on, and is "
+         "named), nothing has changed for a minute, and no container waits out a back-off")
       ->check(CLI::IsMember({"ready", "stable"}))
       ->capture_default_str();
   app.add_option("--timeout", arguments.timeout, "by the fleet's clock")->capture_default_str();

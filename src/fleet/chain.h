@@ -73,7 +73,8 @@ struct NodeChain {
   std::vector<std::string> warnings;
   std::string plugin_pod;  // the device plugin's, whose log tells of its GPUs; "" when none is ready
   std::string node_fault;  // why the node itself is not ready; "" when it is, or does not say
-  bool unserved = false;   // it has GPUs, and its labels switch every operand off
+  std::string node_cure = "look at the kubelet on the node; nothing of its GPUs is known meanwhile";
+  bool unserved = false;  // it has GPUs, and its labels switch every operand off
   // The first stage that is neither done nor off, or one behind it that keeps it from being done; nullptr
   // when the node is ready.
   const Stage* first_broken() const;
@@ -140,6 +141,10 @@ struct ClusterObjects {
   Objects events{};  // of pods that were refused (refusals.h)
 };
 ClusterChain cluster_chain(const ClusterObjects& objects);
+
+// The same without advice that needs the cluster's API server, logs or nodes (kubectl, nvidia-smi): of one
+// that nobody can reach, as a simulated one that has ended.
+ClusterChain without_commands(ClusterChain chain);
 
 // What keeps the cluster from being ready, in words: "node gpu-1, stage toolkit: …".
 std::string first_broken_link(const ClusterChain& chain);

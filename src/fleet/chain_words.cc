@@ -179,11 +179,7 @@ std::optional<BrokenLink> NodeChain::broken_link() const {
   if (!gpu || ready) return std::nullopt;
   BrokenLink link;
   if (!node_fault.empty()) {
-    link = {"node",
-            {},
-            node_fault,
-            "look at the kubelet on the node; nothing of its GPUs is known meanwhile",
-            true};
+    link = {"node", {}, node_fault, node_cure, true};
   } else if (const Stage* stage = first_broken()) {
     link = {stage->name,
             {},
@@ -255,8 +251,10 @@ std::string first_broken_link(const ClusterChain& chain) {
 std::string render(const ClusterChain& chain) {
   std::string out;
   if (!chain.operator_fault.empty()) out += "OPERATOR: " + chain.operator_fault + "\n";
+  // Who would say otherwise does not work.
+  const std::string old = chain.operator_fault.empty() || chain.policy_state.empty() ? "" : ", as last told";
   if (!chain.policy.empty())
-    out += line_of({"ClusterPolicy", chain.policy, chain.policy_state, chain.message});
+    out += line_of({"ClusterPolicy", chain.policy, chain.policy_state + old, chain.message});
   else if (!gpu_cluster_of(chain))
     out += "No ClusterPolicy: nothing is deployed until one is created.\n";
   for (const auto& other : chain.others) out += line_of(other);

@@ -179,6 +179,36 @@ TEST(cluster_faults, where_more_resources_may_be_only_other_names_of_known_ones_
 TEST(cluster_faults, what_has_to_be_waited_for_counts_faults_without_an_end_from_their_beginning) {
   EXPECT_EQ(parse_faults("faults: [{api: error, at: 10m}, {api: cut-watch, at: 5m}]", "f.yaml")->over(),
             10min);
+  EXPECT_EQ(parse_faults("faults: [{node: a, at: 10m, event: reboot}, {node: a, at: 10m, event: lost}]", "f")
+                ->over(),
+            10min + 30s)
+      << "a boot takes its time";
+}
+
+TEST(cluster_faults, what_has_no_end_is_told_while_it_is_on) {
+  const auto plan = parse_faults(R"(faults:
+  - {api: error}
+  - {api: error, for: 1m}
+  - {api: error, times: 2}
+  - {api: error, nth: 2}
+  - {api: cut-watch}
+  - {api: error, at: 10m}
+  - {node: a, event: lost}
+  - {node: a, event: reboot}
+  - {node: a, event: xid, xid: 79}
+  - {clock: 1h}
+  - {api: throttle}
+)",
+                                 "f.yaml");
+  ASSERT_TRUE(plan) << plan.error().text();
+  std::vector<FaultRecord> records(plan->faults.size());
+  for (FaultRecord& record : records) record.struck = 2;
+  records.back().struck = 0;  // told as one that struck nothing
+  EXPECT_EQ(endless_faults(*plan, records, 5min),
+            (std::vector<std::string>{"f.yaml:2: fault 'fault 1': has no end, and is still on",
+                                      "f.yaml:8: fault 'fault 7': has no end, and is still on"}));
+  records[2].struck = 1;
+  EXPECT_EQ(endless_faults(*plan, records, 5min).size(), 3u);
 }
 
 TEST(cluster_faults, requests_are_described) {

@@ -287,7 +287,8 @@ faults:
   EXPECT_TRUE(fleet->ready()) << fleet->first_broken_link();
   fleet->loop().run_for(6s);
   EXPECT_FALSE(fleet->ready()) << "it waits out a back-off of 10 s";
-  EXPECT_TRUE(fleet->first_broken_link().starts_with("operator: pod gpu-operator-"))
+  EXPECT_TRUE(fleet->first_broken_link().starts_with(
+      "operator: Deployment gpu-operator: 0 of 1 replicas available; pod gpu-operator-"))
       << fleet->first_broken_link();
   EXPECT_TRUE(fleet->loop().run_until([&] { return fleet->ready(); }, 30s)) << fleet->first_broken_link();
 }

@@ -74,6 +74,22 @@ faults:
   EXPECT_NE(waits.out.find(": container worker waits: CrashLoopBackOff"), std::string::npos) << waits.out;
 }
 
+TEST_F(sim_run, a_fault_without_an_end_is_named_and_one_that_shuts_the_operator_out_is_met) {
+  const std::string slow = file("slow.yaml", "faults: [{at: 20s, api: delay, delay: 10ms}]\n");
+  const ExitState stable = run({fleet_, "--faults", slow, "--until", "stable"});
+  EXPECT_EQ(stable.code, 0) << stable.out;
+  EXPECT_NE(stable.out.find("gpuctl sim run: " + slow + ":1: fault 'fault 1': has no end, and is still on\n"),
+            std::string::npos)
+      << stable.out;
+  const std::string out =
+      file("out.yaml", "faults: [{at: 20s, api: error, where: {component: gpu-operator}}]\n");
+  const ExitState shut = run({fleet_, "--faults", out, "--until", "stable", "--timeout", "5m"});
+  EXPECT_EQ(shut.code, 1) << shut.out;
+  EXPECT_NE(shut.out.find("not stable after 5m0s. First broken link: operator: "), std::string::npos)
+      << shut.out;
+  EXPECT_EQ(shut.out.find("kubectl "), std::string::npos) << shut.out;
+}
+
 TEST_F(sim_run, faults_that_struck_nothing_are_named_and_counted) {
   const std::string faults = file("faults.yaml", R"(
 faults:

@@ -387,6 +387,38 @@ TEST(fleet_explain, a_taint_that_keeps_operands_off_is_the_first_broken_link) {
       "describe daemonset nvidia-operator-validator");
 }
 
+TEST(fleet_explain, what_nobody_can_reach_is_explained_without_commands) {
+  ClusterChain chain;
+  chain.policy = "p";
+  chain.policy_state = "notReady";
+  chain.message = "node n: stage labels: no label; read its log: kubectl logs x; check the image";
+  chain.operator_fault = "no operator leads";
+  NodeChain node;
+  node.name = "n";
+  node.gpu = true;
+  node.stages.push_back(
+      {.name = "driver", .state = StageState::kFailed, .detail = "pod d: kubectl failed; so"});
+  node.stages[0].cure =
+      "take the taint off: kubectl taint node n a-, or add {key: a} to the policy; run nvidia-smi on node n, "
+      "or reboot the node; see kubectl describe pod d";
+  node.warnings = {"feature discovery: pod f: it failed; kubectl describe pod f"};
+  chain.nodes.push_back(node);
+  const ClusterChain out = without_commands(chain);
+  EXPECT_EQ(out.message, "node n: stage labels: no label; check the image");
+  EXPECT_EQ(out.nodes[0].stages[0].detail, "pod d: kubectl failed; so") << "evidence stays";
+  EXPECT_EQ(out.nodes[0].stages[0].cure, "add {key: a} to the policy; reboot the node");
+  EXPECT_EQ(out.nodes[0].warnings, std::vector<std::string>{"feature discovery: pod f: it failed"});
+  EXPECT_TRUE(
+      render(out).starts_with("OPERATOR: no operator leads\nClusterPolicy p: notReady, as last told  ("))
+      << render(out);
+  NodeChain lost = node;
+  lost.node_fault = "the node is not ready";
+  chain.nodes = {lost};
+  EXPECT_EQ(chain.nodes[0].broken_link()->cure,
+            "look at the kubelet on the node; nothing of its GPUs is known meanwhile");
+  EXPECT_EQ(without_commands(chain).nodes[0].broken_link()->cure, "nothing of its GPUs is known meanwhile");
+}
+
 // Its DaemonSet lacks nothing then, nor do the others: what was proven before does not make the node ready.
 TEST(fleet_explain, an_operand_that_lost_its_pod_to_a_taint_or_a_selector_is_not_done) {
   Json moved = *daemonset("nvidia-device-plugin-daemonset", "device-plugin", {});

@@ -298,10 +298,35 @@ bool fits(std::string_view pattern, std::string_view text) {
   return pattern.empty() || matches_pattern(pattern, text);
 }
 
+std::optional<Duration> duration_of(const Fault& fault) {
+  constexpr Duration kBoot = 30s, kKubeletRestart = 1s, kAtOnce = 0s;
+  if (fault.span) return fault.span;
+  if (fault.api) return *fault.api == ApiFault::kCutWatch ? std::optional(kAtOnce) : std::nullopt;
+  if (!fault.event) return kAtOnce;
+  switch (*fault.event) {
+    case NodeFault::kReboot:
+    case NodeFault::kKernelUpgrade:
+      return kBoot;
+    case NodeFault::kKubeletRestart:
+      return kKubeletRestart;
+    case NodeFault::kPluginCrash:
+    case NodeFault::kContainerCrash:
+    case NodeFault::kXid:
+    case NodeFault::kEcc:
+      return kAtOnce;
+    case NodeFault::kLost:
+    case NodeFault::kGpuLost:
+    case NodeFault::kPullDelay:
+    case NodeFault::kPullFailure:
+      break;
+  }
+  return std::nullopt;
+}
+
 Duration FaultPlan::over() const {
   Duration last{0};
   for (const Fault& fault : faults) {
-    last = std::max(last, fault.at + fault.span.value_or(Duration::zero()));
+    last = std::max(last, fault.at + duration_of(fault).value_or(Duration::zero()));
   }
   return last;
 }

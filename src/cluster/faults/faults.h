@@ -88,6 +88,10 @@ struct Fault {
   std::string kernel, container;  // the container's may hold '*'
 };
 
+// How long a fault lasts: its `for`; without one a reboot takes 30 s, a kubelet's restart 1 s, and what
+// happens at once (a crash, an XID, a clock that jumps, watches that are cut) 0 s. nullopt: it has no end.
+std::optional<Duration> duration_of(const Fault& fault);
+
 struct FaultPlan {
   std::uint64_t seed = 1;
   std::vector<Fault> faults;
@@ -95,7 +99,7 @@ struct FaultPlan {
   std::string file;
   YamlDocument lines;  // lines only, no value
 
-  // When every fault has come and those with an end are over.
+  // When every fault has come and those with an end (duration_of) are over.
   Duration over() const;
   // "FILE:4: fault 'slow operator'", or without file and line.
   std::string place(std::size_t fault) const;

@@ -273,4 +273,18 @@ std::vector<IdleFault> idle_faults(const FaultPlan& plan, const std::vector<Faul
   return out;
 }
 
+std::vector<std::string> endless_faults(const FaultPlan& plan, const std::vector<FaultRecord>& records,
+                                        Duration ended) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < plan.faults.size(); ++i) {
+    const Fault& fault = plan.faults[i];
+    const std::uint64_t struck = records.at(i).struck;
+    const bool spent =
+        (fault.times > 0 && struck >= static_cast<std::uint64_t>(fault.times)) || fault.nth > 0;
+    if (duration_of(fault) || fault.at > ended || struck == 0 || spent) continue;
+    out.push_back(plan.place(i) + ": has no end, and is still on");
+  }
+  return out;
+}
+
 }  // namespace gpuop::cluster

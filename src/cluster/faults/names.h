@@ -55,4 +55,9 @@ struct IdleFault {
 std::vector<IdleFault> idle_faults(const FaultPlan& plan, const std::vector<FaultRecord>& records,
                                    Duration ended);
 
+// Every fault that is still on when a run ends at `ended`, since it has no end and was met: "FILE:4: fault
+// 'slow operator': has no end, and is still on".
+std::vector<std::string> endless_faults(const FaultPlan& plan, const std::vector<FaultRecord>& records,
+                                        Duration ended);
+
 }  // namespace gpuop::cluster

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/heap.h"
 #include "base/log.h"
@@ -27,7 +28,6 @@ namespace {
 constexpr const char* kStart = "2026-01-01T00:00:00Z";
 constexpr const char* kOperatorNamespace = "gpu-operator";
 constexpr std::size_t kLarge = 500, kBytesPerNode = 224u << 10;  // with a dozen pods each
-constexpr Duration kBoot = 30s, kKubeletRestart = 1s;
 
 kube::InformerOptions keep(std::string ns, std::vector<std::string> fields) {
   kube::InformerOptions options;
@@ -93,6 +93,8 @@ struct HollowFleet::Impl {
         node_objects(admin, kube::kNodes, keep("", fleet::node_fields())),
         pods(admin, kube::kPods, keep(kOperatorNamespace, with(fleet::pod_fields(), "spec.restartPolicy"))),
         daemonsets(admin, kube::kDaemonSets, keep(kOperatorNamespace, fleet::daemonset_fields())),
+        deployments(admin, kube::kDeployments, keep(kOperatorNamespace, fleet::operator_deployment_fields())),
+        leases(admin, kube::kLeases, keep(kOperatorNamespace, {"spec"})),
         met(options.faults.faults.size()) {}
 
   FaultPlan seeded() const {
@@ -194,6 +196,10 @@ struct HollowFleet::Impl {
       });
       informer->start();
     }
+    for (kube::Informer* informer : {&deployments, &leases}) {
+      informer->on_change([this](const auto&, const auto&) { next_ask = Duration::zero(); });
+      informer->start();
+    }
     TRY(make_nodes());
     held.resize(nodes.size());
     // What is to happen from the start happens before anything else does.
@@ -274,15 +280,16 @@ struct HollowFleet::Impl {
   void pulls_go_wrong(const Fault& fault, std::size_t i, FaultRecord& record, std::function<void()> over) {
     held[i].pulls.push_back(&record);
     if (!fault.span) return;
-    later(fault, 0s, [this, i, &record, over = std::move(over)] {
+    later(fault, [this, i, &record, over = std::move(over)] {
       auto& on = held[i].pulls;
       on.erase(std::ranges::find(on, &record));
       over();
     });
   }
 
-  void later(const Fault& fault, Duration fallback, std::function<void()> work) {
-    timers.push_back(loop->after(fault.span.value_or(fallback), std::move(work)));
+  // When a fault that has an end is over.
+  void later(const Fault& fault, std::function<void()> work) {
+    timers.push_back(loop->after(duration_of(fault).value_or(Duration::zero()), std::move(work)));
   }
 
   void strike(const Fault& fault, std::size_t i, FaultRecord& record) {
@@ -299,7 +306,7 @@ struct HollowFleet::Impl {
       case NodeFault::kLost:
         if (held[i].network++ == 0) node.set_network(false);
         if (fault.span) {
-          later(fault, 0s, [this, i] {
+          later(fault, [this, i] {
             if (--held[i].network == 0) nodes[i]->set_network(true);
           });
         }
@@ -307,11 +314,11 @@ struct HollowFleet::Impl {
       case NodeFault::kReboot:
       case NodeFault::kKernelUpgrade:
         node.power_off(fault.kernel);
-        hold_kubelet(fault, kBoot, i);
+        hold_kubelet(fault, i);
         break;
       case NodeFault::kKubeletRestart:
         node.stop_kubelet();
-        hold_kubelet(fault, kKubeletRestart, i);
+        hold_kubelet(fault, i);
         break;
       case NodeFault::kPluginCrash:
         crash(node, "nvidia-device-plugin", record);
@@ -321,7 +328,7 @@ struct HollowFleet::Impl {
         break;
       case NodeFault::kGpuLost:
         node.machine().lose_gpu(gpu, true);
-        if (fault.span) later(fault, 0s, [this, i, gpu] { nodes[i]->machine().lose_gpu(gpu, false); });
+        if (fault.span) later(fault, [this, i, gpu] { nodes[i]->machine().lose_gpu(gpu, false); });
         break;
       case NodeFault::kXid:
         node.machine().xid(gpu, fault.xid);
@@ -346,9 +353,9 @@ struct HollowFleet::Impl {
     }
   }
 
-  void hold_kubelet(const Fault& fault, Duration fallback, std::size_t i) {
+  void hold_kubelet(const Fault& fault, std::size_t i) {
     ++held[i].kubelet;
-    later(fault, fallback, [this, i] {
+    later(fault, [this, i] {
       if (--held[i].kubelet == 0) nodes[i]->start_kubelet();
     });
   }
@@ -367,7 +374,8 @@ struct HollowFleet::Impl {
   bool ready() {
     // Looked at again when something changed, and not at each event of a large fleet.
     const Duration pause = options.fleet.nodes.size() > 100 ? Duration(1s) : Duration(50ms);
-    if (!dirty || loop->elapsed() < next_look) return is_ready;
+    const bool led = operator_leads();
+    if (!dirty || loop->elapsed() < next_look) return is_ready && led;
     next_look = loop->elapsed() + pause;
     dirty = false;
     const auto now = chain();
@@ -376,7 +384,23 @@ struct HollowFleet::Impl {
       count += gpu_nodes.contains(node.name) && node.gpu && node.ready ? 1 : 0;
     is_ready = count == gpu_nodes.size() && now.policy_state == "ready" &&
                not_in_force(asked, now.policy).empty() && operator_runs() && what_is_past(now).empty();
-    return is_ready;
+    return is_ready && led;
+  }
+  // Looked at again when its Deployment or Lease is written, and each second: a Lease grows old without an
+  // event.
+  bool operator_leads() {
+    if (loop->elapsed() < next_ask) return leads;
+    next_ask = loop->elapsed() + 1s;
+    leads = operator_fault({}).empty();
+    return leads;
+  }
+  // Why none works. `its_pods`: for the words alone.
+  std::string operator_fault(const fleet::Objects& its_pods) const {
+    JsonArray found;
+    deployments.for_each([&found](const auto& deployment) { found.push_back(*deployment); });
+    const auto lease = leases.get(kube::object_key(kOperatorNamespace, fleet::kOperatorLease));
+    return fleet::operator_fault(found, lease ? *lease : Json(nullptr), its_pods, kOperatorNamespace,
+                                 loop->now());
   }
   bool operator_runs() const {
     bool out = false;
@@ -425,15 +449,12 @@ struct HollowFleet::Impl {
     return still;
   }
 
-  // Why there is none that works.
-  std::string no_operator() {
-    const auto found = kube::await(*loop, [&](const auto& done) {
-      return admin.list(kube::kDeployments, kOperatorNamespace, {}, done);
-    });
-    if (!found) return found.error().message;
-    const std::string why = fleet::operator_fault(get_array(*found, {"items"}), Json(), all_of(pods),
-                                                  kOperatorNamespace, loop->now());
-    return why.empty() ? "no pod of it is ready" : why;
+  // With what nobody but the operator can tell.
+  fleet::ClusterChain told_chain() const {
+    fleet::ClusterChain out = chain();
+    out.operator_fault = operator_fault(all_of(pods));
+    if (out.operator_fault.empty() && !operator_runs()) out.operator_fault = "no pod of it is ready";
+    return fleet::without_commands(std::move(out));
   }
 
   std::vector<FaultRecord> records() const {
@@ -469,7 +490,7 @@ struct HollowFleet::Impl {
   FaultInjector injector;
   std::shared_ptr<kube::Transport> transport;
   kube::Client admin, manager;
-  kube::Informer policies, node_objects, pods, daemonsets;
+  kube::Informer policies, node_objects, pods, daemonsets, deployments, leases;
   std::unique_ptr<Controllers> controllers;
   std::vector<std::unique_ptr<HollowNode>> nodes;
   std::unique_ptr<LightNodes> light;
@@ -483,7 +504,8 @@ struct HollowFleet::Impl {
   std::uint64_t changes = 1, settled_at = 0;
   std::string still;
   bool dirty = true, is_ready = false;
-  Duration next_look{0};
+  bool leads = false;  // an operator does
+  Duration next_look{0}, next_ask{0};
 };
 
 HollowFleet::HollowFleet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -523,7 +545,7 @@ std::map<std::string, std::uint64_t> HollowFleet::requests_by(const std::string&
   return found == impl_->by_component.end() ? std::map<std::string, std::uint64_t>() : found->second;
 }
 fleet::ClusterChain HollowFleet::chain() const {
-  return impl_->chain();
+  return impl_->told_chain();
 }
 bool HollowFleet::ready() const {
   return impl_->ready();
@@ -540,23 +562,25 @@ Duration HollowFleet::faults_over() const {
 std::vector<IdleFault> HollowFleet::idle_faults() const {
   return cluster::idle_faults(impl_->options.faults, impl_->records(), impl_->log.elapsed());
 }
+std::vector<std::string> HollowFleet::endless_faults() const {
+  return cluster::endless_faults(impl_->options.faults, impl_->records(), impl_->log.elapsed());
+}
 const std::vector<std::string>& HollowFleet::notes() const {
   return impl_->notes;
 }
 std::string HollowFleet::first_broken_link() const {
-  fleet::ClusterChain chain = impl_->chain();
+  fleet::ClusterChain chain = impl_->told_chain();
+  // What a kept cluster says of its nodes is of the run before, and so is its operator's Lease.
+  const std::string fault = std::exchange(chain.operator_fault, {});
+  if (const std::string past = impl_->what_is_past(chain); chain.ready() && !past.empty()) return past;
+  chain.operator_fault = fault;
+  // Nothing runs where there is no node; where there is one, nothing that the operator says is of now.
+  if (!fault.empty() && !chain.nodes.empty()) return fleet::first_broken_link(chain);
   if (std::string ignored = not_in_force(impl_->asked, chain.policy); !ignored.empty()) return ignored;
   for (const std::string& name : impl_->gpu_nodes) {
     if (std::ranges::find(chain.nodes, name, &fleet::NodeChain::name) == chain.nodes.end())
       return "node " + name + ": it has not registered";
   }
-  for (const auto& pod : impl_->all_of(impl_->pods)) {
-    if (kube::label(*pod, "app") != "gpu-operator" || fleet::pod_ready(*pod)) continue;
-    if (const auto fault = fleet::fault_of(*pod))
-      chain.operator_fault = "pod " + std::string(kube::name_of(*pod)) + ": " + fault->text;
-  }
-  if (chain.operator_fault.empty() && !impl_->operator_runs()) chain.operator_fault = impl_->no_operator();
-  if (const std::string past = impl_->what_is_past(chain); chain.ready() && !past.empty()) return past;
   return fleet::first_broken_link(chain);
 }
 std::string HollowFleet::normalised() const {

@@ -57,10 +57,11 @@ class HollowFleet {
 
   // What a person should know of a kept cluster that went on: nodes that are gone, a sentence each.
   const std::vector<std::string>& notes() const;
-  // How far the cluster is. Valid after the first turn of the loop.
+  // How far the cluster is, and whether an operator works on it. No cure in it needs a cluster that can be
+  // reached: nobody but this process can. Valid after the first turn of the loop.
   fleet::ClusterChain chain() const;
-  // The policy is ready, an operator runs, and every node of the fleet with GPUs is ready; on a kept cluster
-  // by what was told in this run.
+  // The policy is ready, an operator runs and leads (its Lease is renewed), and every node of the fleet with
+  // GPUs is ready; on a kept cluster by what was told in this run.
   bool ready() const;
   // Every fault has come and those with an end are over, all is ready, nothing but heartbeats was written for
   // `quiet`, and no pod of the operator's namespace is on its way to something else: none waits out a
@@ -70,8 +71,9 @@ class HollowFleet {
   std::string unsettled() const;
   // When every fault of the plan has come and those with an end are over.
   Duration faults_over() const;
-  // Faults that struck nothing so far.
+  // Faults that struck nothing so far, and those that are on and have no end (names.h).
   std::vector<IdleFault> idle_faults() const;
+  std::vector<std::string> endless_faults() const;
   // In words: "node gpu-1, stage toolkit: …".
   std::string first_broken_link() const;
 
