@@ -18,6 +18,16 @@ std::unique_ptr<HollowFleet> make(std::string_view faults) {
   return fleet ? std::move(*fleet) : nullptr;
 }
 
+std::vector<std::string> warnings_of(const HollowFleet& fleet, const std::string& name) {
+  for (const auto& node : fleet.chain().nodes)
+    if (node.name == name) return node.warnings;
+  return {};
+}
+
+bool has_part(const std::vector<std::string>& texts, const std::string& part) {
+  return std::ranges::any_of(texts, [&](const auto& text) { return text.find(part) != std::string::npos; });
+}
+
 TEST(cluster_hollow, an_operator_that_is_shut_out_for_good_leaves_nothing_ready_or_stable) {
   auto fleet = make(R"(faults:
   - {at: 40s, api: error, where: {component: gpu-operator}}
@@ -56,6 +66,43 @@ TEST(cluster_hollow, a_shut_out_operator_comes_before_what_waits_for_it) {
   for (const std::string& text : {table, fleet->first_broken_link()})
     for (const char* command : {"kubectl ", "nvidia-smi", " its log"})
       EXPECT_EQ(text.find(command), std::string::npos) << text;
+}
+
+TEST(cluster_hollow, a_gpu_that_fails_is_named_with_its_uuid_and_a_cure) {
+  auto fleet = make(R"(faults:
+  - {at: 60s, node: a100, event: gpu-lost, gpu: 3}
+  - {at: 61s, node: a100, event: ecc, gpu: 5}
+  - {at: 62s, node: l4, event: xid, xid: 119, gpu: 1}
+  - {at: 62s, node: l4, event: xid, xid: 31, gpu: 0}
+)");
+  ASSERT_TRUE(fleet);
+  fleet->loop().run_for(59s);
+  ASSERT_TRUE(fleet->ready()) << fleet->first_broken_link();
+  EXPECT_TRUE(warnings_of(*fleet, "a100").empty());
+  fleet->loop().run_for(30s);
+  const auto a100 = warnings_of(*fleet, "a100");
+  EXPECT_TRUE(has_part(a100, "nvidia.com/gpu: 6 of 8 allocatable"));
+  EXPECT_TRUE(has_part(a100, "GPU 3 (GPU-")) << join(a100, "\n");
+  EXPECT_TRUE(has_part(a100, "): XID 79, the GPU has fallen off the bus; drain and reboot the node"))
+      << join(a100, "\n");
+  EXPECT_TRUE(has_part(a100, "GPU 5 (GPU-")) << join(a100, "\n");
+  EXPECT_TRUE(has_part(a100, "): XID 48, two bits of its memory are wrong; ")) << join(a100, "\n");
+  const auto l4 = warnings_of(*fleet, "l4");
+  EXPECT_TRUE(has_part(l4, "GPU 1 (GPU-")) << join(l4, "\n");
+  EXPECT_TRUE(has_part(l4, "): XID 119, its firmware (GSP) does not answer; ")) << join(l4, "\n");
+  EXPECT_FALSE(has_part(l4, "GPU 0")) << "an application's fault is no GPU's: " << join(l4, "\n");
+}
+
+// A plugin that starts then offers what answers, and says what does not.
+TEST(cluster_hollow, a_gpu_that_was_lost_before_its_plugin_started_is_named) {
+  auto fleet = make(R"(faults:
+  - {at: 60s, node: a100, event: gpu-lost, gpu: 3}
+  - {at: 70s, node: a100, event: plugin-crash}
+)");
+  ASSERT_TRUE(fleet);
+  fleet->loop().run_for(3min);
+  EXPECT_TRUE(has_part(warnings_of(*fleet, "a100"), "not offered: GPU 3: GPU is lost"))
+      << join(warnings_of(*fleet, "a100"), "\n");
 }
 
 }  // namespace

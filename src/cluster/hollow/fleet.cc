@@ -449,12 +449,18 @@ struct HollowFleet::Impl {
     return still;
   }
 
-  // With what nobody but the operator can tell.
+  // With what nobody but the operator and the device plugins can tell.
   fleet::ClusterChain told_chain() const {
     fleet::ClusterChain out = chain();
     out.operator_fault = operator_fault(all_of(pods));
     if (out.operator_fault.empty() && !operator_runs()) out.operator_fault = "no pod of it is ready";
-    return fleet::without_commands(std::move(out));
+    out = fleet::without_commands(std::move(out));
+    for (const auto& node : nodes) {
+      const auto found = std::ranges::find(out.nodes, node->name(), &fleet::NodeChain::name);
+      if (found == out.nodes.end()) continue;
+      for (std::string& fault : node->gpu_faults()) found->warnings.push_back(std::move(fault));
+    }
+    return out;
   }
 
   std::vector<FaultRecord> records() const {

@@ -57,8 +57,9 @@ class HollowFleet {
 
   // What a person should know of a kept cluster that went on: nodes that are gone, a sentence each.
   const std::vector<std::string>& notes() const;
-  // How far the cluster is, and whether an operator works on it. No cure in it needs a cluster that can be
-  // reached: nobody but this process can. Valid after the first turn of the loop.
+  // How far the cluster is, whether an operator works on it, and what device plugins know of GPUs. No cure in
+  // it needs a cluster that can be reached: nobody but this process can. Valid after the first turn of the
+  // loop.
   fleet::ClusterChain chain() const;
   // The policy is ready, an operator runs and leads (its Lease is renewed), and every node of the fleet with
   // GPUs is ready; on a kept cluster by what was told in this run.

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cluster/hollow/program.h"
+#include "fleet/faults.h"
 #include "labels/publish.h"
 #include "plugin/health.h"
 #include "plugin/preferred.h"
@@ -38,7 +39,20 @@ class DevicePluginProgram : public Program {
     config_->start();
   }
 
+  std::vector<std::string> gpu_faults() const override {
+    std::vector<std::string> out;
+    for (const auto& [unit, fault] : reported_)
+      out.push_back(fleet::xid_fault(unit, std::to_string(fault.gpu), fault.xid));
+    for (const std::string& why : missing_) out.push_back("not offered: " + why);
+    return out;
+  }
+
  private:
+  struct Reported {
+    std::size_t gpu = 0;
+    int xid = 0;
+  };
+
   void reload() {
     withdraw();
     if (auto served = serve(); !served) {
@@ -50,7 +64,10 @@ class DevicePluginProgram : public Program {
   Result<> serve() {
     const auto settings = TRY(load_settings(sharing::Program::kPlugin, context_, config_->text()));
     TRY(sharing::validate_plugin(settings, {}));
-    const plugin::Plan plan = TRY(plugin::plan_resources(settings, context_.machine.plugin_facts()));
+    const plugin::Facts facts = context_.machine.plugin_facts();
+    reported_.clear();
+    missing_ = facts.inventory.warnings;
+    const plugin::Plan plan = TRY(plugin::plan_resources(settings, facts));
     health_ = std::make_unique<plugin::HealthState>(plugin::parse_health_rules(
         context_.env_or("DP_DISABLE_HEALTHCHECKS"), context_.env_or("DP_ENABLE_HEALTHCHECKS")));
     resources_ = plan.resources;
@@ -72,7 +89,8 @@ class DevicePluginProgram : public Program {
     plugin::HealthEvent event;
     event.gpu_uuid = context_.machine.uuid(gpu);
     event.xid = static_cast<std::uint64_t>(code);
-    health_->apply(event, resources_, context_.loop.now());
+    for (const std::string& unit : health_->apply(event, resources_, context_.loop.now()))
+      reported_[unit] = {gpu, code};
     for (const auto& offer : offers_) {
       offer->set_health([this](const std::string& uuid) { return health_->healthy(uuid); });
     }
@@ -92,6 +110,8 @@ class DevicePluginProgram : public Program {
   std::vector<std::shared_ptr<HollowOffer>> offers_;
   std::vector<plugin::Resource> resources_;
   std::unique_ptr<plugin::HealthState> health_;
+  std::map<std::string, Reported> reported_;  // by unit
+  std::vector<std::string> missing_;          // GPUs that did not answer when it was started
   Handle xids_;
 };
 

@@ -251,6 +251,15 @@ bool HollowNode::crash(const std::string& container) {
   return !ids.empty();
 }
 
+std::vector<std::string> HollowNode::gpu_faults() const {
+  std::vector<std::string> out;
+  for (const auto& [id, running] : running_) {
+    if (!running.program) continue;
+    for (std::string& fault : running.program->gpu_faults()) out.push_back(std::move(fault));
+  }
+  return out;
+}
+
 std::set<std::string> HollowNode::containers() const {
   std::set<std::string> out;
   for (const auto& [id, running] : running_) out.insert(running.container);

@@ -49,6 +49,8 @@ class HollowNode {
   // Ends running containers whose name fits with 137. False when there is none.
   bool crash(const std::string& container);
   std::set<std::string> containers() const;  // names of those that run
+  // What the programs in them know to be wrong with its GPUs.
+  std::vector<std::string> gpu_faults() const;
   void set_pull_delay(Duration delay) { runtime_->pull_takes = delay; }
   void set_pull_fault(bool fails) { pull_fails_ = fails; }
 

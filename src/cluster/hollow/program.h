@@ -74,6 +74,8 @@ class Program {
   virtual void start() = 0;
   // It was asked to end, and does.
   virtual void stopping() {}
+  // What it knows to be wrong with the machine's GPUs, a sentence each.
+  virtual std::vector<std::string> gpu_faults() const { return {}; }
 };
 
 // kNotFound: no such program in the image; the text is what a runtime says.
