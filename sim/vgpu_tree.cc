@@ -321,6 +321,11 @@ Result<> put_vgpus(const fs::path& root, const State& state) {
       else
         TRY(put_vendor_files(h.parents[i]));
     }
+    // The vGPU manager enables all that the board has.
+    if (state.gpus[g].board.architecture >= kAmpere) {
+      for (const char* name : {"sriov_totalvfs", "sriov_numvfs"})
+        TRY(put(h.physical.dir / name, std::to_string(h.parents.size()) + "\n"));
+    }
     TRY(renew(h, state));
   }
   return {};

@@ -106,6 +106,8 @@ TEST(sim_tree, vgpu_vendor_files_on_newer_kernels) {
   EXPECT_FALSE(file_exists(host.sys() / "class/mdev_bus"));
   auto functions = host.functions();
   ASSERT_EQ(functions.size(), 32u);
+  for (const char* name : {"sriov_numvfs", "sriov_totalvfs"})
+    EXPECT_EQ(host.read(functions[0] / "physfn" / name), "32") << name;
   auto current = [&](std::size_t f) { return functions[f] / "nvidia/current_vgpu_type"; };
   EXPECT_EQ(host.read(current(0)), "0");
   EXPECT_NE(host.read(functions[0] / "nvidia/creatable_vgpu_types").find("1561 : NVIDIA L40S-24Q"),
