@@ -307,6 +307,28 @@ spec:
   EXPECT_EQ(kube::controller_of(t.list(kPods, "default")[0]), nullptr);
 }
 
+// However far the controller has come with the first.
+TEST(cluster_controllers, a_daemon_set_that_is_made_again_at_once_gets_its_pods) {
+  AdoptionCluster t;
+  for (int turns = 0; turns < 12; ++turns) {
+    t.create(kDaemonSets, "default", kDaemonSet);
+    for (int i = 0; i < turns; ++i) t.get(kDaemonSets, "default", "d");
+    t.remove(kDaemonSets, "default", "d");
+    const Json second = t.create(kDaemonSets, "default", kDaemonSet);
+    t.settle(2s);
+    EXPECT_EQ(t.count(kPods, "default"), 2) << turns;
+    for (const Json& pod : t.list(kPods, "default"))
+      EXPECT_EQ(get_string(*kube::controller_of(pod), {"uid"}), kube::uid_of(second)) << turns;
+    const JsonArray revisions = t.list(kControllerRevisions, "default");
+    ASSERT_EQ(revisions.size(), 1u) << turns;
+    EXPECT_EQ(get_string(*kube::controller_of(revisions[0]), {"uid"}), kube::uid_of(second)) << turns;
+    EXPECT_FALSE(has(*t.get(kDaemonSets, "default", "d"), {"status", "collisionCount"})) << turns;
+    t.remove(kDaemonSets, "default", "d");
+    t.settle(2s);
+    ASSERT_EQ(t.count(kPods, "default"), 0);
+  }
+}
+
 TEST(cluster_controllers, many_orphans_are_taken_in_turn) {
   AdoptionCluster t;
   Json large = SmallCluster::yaml(kReplicaSet);

@@ -146,12 +146,19 @@ class DaemonSetController final : public Controller {
     revisions_.sync(set, [this, alive = std::weak_ptr(alive_), key, set, generation,
                           finished = std::move(finished)](std::string hash) {
       if (alive.expired()) return;
-      const auto found = states_.find(key);
-      if (hash.empty() || found == states_.end()) return finished(found == states_.end());
-      found->second.hash = std::move(hash);
-      found->second.hashed_generation = generation;
+      State* state = state_of(key, *set);
+      if (hash.empty() || state == nullptr) return finished(state == nullptr);
+      state->hash = std::move(hash);
+      state->hashed_generation = generation;
       manage(key, set, std::move(finished));
     });
+  }
+
+  // Null when the set is gone, even if there is another of its name: that one's looks are not to be spent on
+  // it.
+  State* state_of(const std::string& key, const Json& set) {
+    const auto found = states_.find(key);
+    return found == states_.end() || found->second.uid != kube::uid_of(set) ? nullptr : &found->second;
   }
 
   PodsByNode pods_by_node(const Json& set) {
@@ -267,18 +274,20 @@ class DaemonSetController final : public Controller {
       return;
     }
     ++state.under_way;
-    context_.pod_control.create(*set, daemon_pod(*set, state.hash, node), settle(key, node, gather));
+    context_.pod_control.create(*set, daemon_pod(*set, state.hash, node), settle(key, *set, node, gather));
   }
 
   void remove(const std::string& key, const Object& set, const Json& pod, Gather& gather) {
     ++states_[key].under_way;
-    context_.pod_control.remove(*set, pod, settle(key, str(target_node(pod)), gather));
+    context_.pod_control.remove(*set, pod, settle(key, *set, str(target_node(pod)), gather));
   }
 
-  std::function<void(bool)> settle(const std::string& key, const std::string& node, Gather& gather) {
-    return [this, alive = std::weak_ptr(alive_), key, node, step = gather.step()](bool ok) {
+  std::function<void(bool)> settle(const std::string& key, const Json& set, const std::string& node,
+                                   Gather& gather) {
+    return [this, alive = std::weak_ptr(alive_), key, uid = str(kube::uid_of(set)), node,
+            step = gather.step()](bool ok) {
       const auto found = alive.expired() ? states_.end() : states_.find(key);
-      if (!alive.expired() && found != states_.end()) {
+      if (!alive.expired() && found != states_.end() && found->second.uid == uid) {
         State& state = found->second;
         --state.under_way;
         if (ok) {

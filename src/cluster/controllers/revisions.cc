@@ -99,8 +99,9 @@ void RevisionHistory::make(const Object& daemon_set, std::int64_t number, std::s
       .detach();
 }
 
-// Ours of before, which the watch has not shown yet; one that will be ours as soon as it shows that nobody
-// owns it; or another's, or another template with the same hash: the count makes a new hash then.
+// One that will be ours as soon as the watch shows that nobody owns it; the same template, ours or of a set
+// of the same name that is gone (its end brings us back); or another template with the same hash: the count
+// makes a new hash then.
 void RevisionHistory::look_at_taken_name(const Object& daemon_set, std::int64_t number,
                                          const std::string& name, const std::string& hash,
                                          const std::string& data, std::int64_t collisions,
@@ -115,8 +116,7 @@ void RevisionHistory::look_at_taken_name(const Object& daemon_set, std::int64_t 
              if (owner == nullptr && !is_terminating(*result) && picks(*daemon_set, *result)) return done("");
              const std::string uid = str(kube::uid_of(*daemon_set));
              const Json* content = find(*result, {"data"});
-             const bool ours = owner != nullptr && get_string(*owner, {"uid"}) == uid;
-             if (ours && content != nullptr && to_canonical_text(*content) == data) return done(hash);
+             if (content != nullptr && to_canonical_text(*content) == data) return done(hash);
              collisions_[uid] = collisions + 1;
              log::info("hash collision of ControllerRevision", {{"name", name}});
              patch_status(context_, kube::kDaemonSets, *daemon_set,
