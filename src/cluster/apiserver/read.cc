@@ -240,7 +240,7 @@ void Server::list(const CallPtr& call) {
   if (past) version = request->exact ? request->version : request->from->version;
   // Nothing changed since: the past is the present.
   if (!past || version >= collection.newest()) {
-    bool narrow = request->selection.route(type).starts_with("node=");
+    bool narrow = !request->selection.route(type).empty();
     Page page =
         make_page(*this, *call, *request, collection.objects(), narrow ? &collection : nullptr, version);
     HttpResponse response = HttpResponse::json(200, list_text(type, *request, page, version));

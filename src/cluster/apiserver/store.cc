@@ -117,6 +117,7 @@ ObjectPtr Collection::get(std::string_view key) const {
 
 void Collection::visit(const std::string& route,
                        const std::function<void(const std::string&, const ObjectPtr&)>& work) const {
+  if (route.starts_with("name=")) return visit_named(std::string_view(route).substr(5), work);
   if (!route.starts_with("node=")) {
     for (const auto& [key, object] : objects_) work(key, object);
     return;
@@ -125,6 +126,17 @@ void Collection::visit(const std::string& route,
   if (found == by_node_.end()) return;
   for (const std::string& key : found->second)
     if (ObjectPtr object = get(key)) work(key, object);
+}
+
+void Collection::visit_named(std::string_view name,
+                             const std::function<void(const std::string&, const ObjectPtr&)>& work) const {
+  // Where there are no namespaces a key is the name, else it ends with it.
+  if (const auto found = objects_.find(name); found != objects_.end()) work(found->first, found->second);
+  if (objects_.empty() || !objects_.begin()->first.contains('/')) return;
+  for (const auto& [key, object] : objects_) {
+    if (key.size() > name.size() && key.ends_with(name) && key[key.size() - name.size() - 1] == '/')
+      work(key, object);
+  }
 }
 
 void Collection::index(const std::string& key, const ObjectPtr& old, const ObjectPtr& now) {

@@ -111,7 +111,8 @@ class Collection {
   static std::string route_of(std::string_view field, const Json& object);
 
   const Objects& objects() const { return objects_; }
-  // The objects that a route carries, in key order; every object for "". Cheap for "node=x" of pods.
+  // The objects that a route carries, in key order; every object for "". Cheap but for the last: no object is
+  // looked into.
   void visit(const std::string& route,
              const std::function<void(const std::string&, const ObjectPtr&)>& work) const;
   ObjectPtr get(std::string_view key) const;
@@ -135,6 +136,8 @@ class Collection {
   friend class Store;
   void tell(const Change& change);
   void index(const std::string& key, const ObjectPtr& old, const ObjectPtr& now);
+  void visit_named(std::string_view name,
+                   const std::function<void(const std::string&, const ObjectPtr&)>& work) const;
 
   Objects objects_;
   std::unordered_map<std::string, std::set<std::string>>

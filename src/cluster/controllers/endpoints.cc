@@ -11,6 +11,7 @@ constexpr kube::Resource kEndpoints{"", "v1", "endpoints", "Endpoints", true};
 constexpr const char* kServiceLabel = "kubernetes.io/service-name";
 constexpr const char* kHeadlessLabel = "service.kubernetes.io/headless";
 constexpr std::size_t kMostAddresses = 1000;  // in Endpoints; slices have all
+constexpr Duration kRestPerBackend = 200us;
 constexpr const char* kKeptByLabel = "endpoints.kubernetes.io/managed-by";
 
 // A service's pods, as far as this controller reads them.
@@ -178,8 +179,11 @@ class EndpointController final : public Controller {
       const std::string_view ns = kube::namespace_of(now ? *now : *old);
       services_.for_each([&](const Object& service) {
         if (kube::namespace_of(*service) != ns) return;
-        if ((old && selects(*service, *old)) || (now && selects(*service, *now)))
-          queue_.add(kube::object_key(*service));
+        if ((old && selects(*service, *old)) || (now && selects(*service, *now))) {
+          // The more there are, the more come together: else each pod of thousands costs a look at them all.
+          const std::string key = kube::object_key(*service);
+          queue_.add_after(key, kRestPerBackend * backends_[key]);
+        }
       });
     });
     services_.start();
@@ -227,10 +231,14 @@ class EndpointController final : public Controller {
   void sync(const std::string& key, std::function<void(bool)> finished) {
     if (!synced_) return finished(true);
     const Object service = services_.get(key);
-    if (!service) return remove_endpoints(key, std::move(finished));
+    if (!service) {
+      backends_.erase(key);
+      return remove_endpoints(key, std::move(finished));
+    }
     // Without a selector somebody else keeps the endpoints. A service that is gone takes its slice along.
     if (is_terminating(*service) || get_object(*service, {"spec", "selector"}).empty()) return finished(true);
     const std::vector<Backend> backends = backends_of(*service);
+    backends_[key] = std::ssize(backends);
     Gather gather(context_.loop, std::move(finished));
     write_slice(key, slice_for(*service, backends), gather.step());
     write_endpoints(key, endpoints_for(*service, backends), gather.step());
@@ -292,15 +300,14 @@ class EndpointController final : public Controller {
     context_.client
         .remove(kEndpoints, kube::namespace_of(*there), kube::name_of(*there),
                 {.precondition_uid = str(kube::uid_of(*there))},
-                [finished = std::move(finished)](kube::ApiResult<> result) {
-                  finished(settled(result));
-                })
+                [finished = std::move(finished)](kube::ApiResult<> result) { finished(settled(result)); })
         .detach();
   }
 
   Context& context_;
   kube::Informer services_, slices_, endpoints_;
   std::map<std::string, std::string, std::less<>> slice_names_;  // by the service's key
+  std::map<std::string, std::ptrdiff_t> backends_;               // by the same: how many at the last look
   bool synced_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   kube::WorkQueue queue_;
