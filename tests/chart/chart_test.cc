@@ -228,6 +228,16 @@ TEST(chart, notes_name_images_that_run_in_place_of_upstream_s) {
       << ran.out;
 }
 
+TEST(chart, notes_say_whose_images_serve_virtual_machines) {
+  const auto with = helm({"install", "--dry-run=client"}, "sandboxWorkloads: {enabled: true}");
+  ASSERT_EQ(with.code, 0) << with.out;
+  EXPECT_NE(with.out.find("What serves them runs NVIDIA's images in this version"), std::string::npos)
+      << with.out;
+  const auto without = helm({"install", "--dry-run=client"}, "{}");
+  ASSERT_EQ(without.code, 0) << without.out;
+  EXPECT_EQ(without.out.find("Virtual machines:"), std::string::npos) << without.out;
+}
+
 TEST(chart, refusals_name_the_key) {
   struct Refusal {
     std::string values;
