@@ -41,6 +41,7 @@ class DevicePluginProgram : public Program {
 
   std::vector<std::string> gpu_faults() const override {
     std::vector<std::string> out;
+    out.reserve(reported_.size() + missing_.size());
     for (const auto& [unit, fault] : reported_)
       out.push_back(fleet::xid_fault(unit, std::to_string(fault.gpu), fault.xid));
     for (const std::string& why : missing_) out.push_back("not offered: " + why);
