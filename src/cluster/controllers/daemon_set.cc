@@ -144,7 +144,7 @@ class DaemonSetController final : public Controller {
     const auto generation = get_int(*set, {"metadata", "generation"});
     if (state.hashed_generation == generation) return manage(key, set, std::move(finished));
     revisions_.sync(set, [this, alive = std::weak_ptr(alive_), key, set, generation,
-                          finished = std::move(finished)](std::string hash) {
+                          finished = std::move(finished)](std::string hash) mutable {
       if (alive.expired()) return;
       State* state = state_of(key, *set);
       if (hash.empty() || state == nullptr) return finished(state == nullptr);
@@ -185,7 +185,7 @@ class DaemonSetController final : public Controller {
       context_.nodes.for_each([&](const Object& node) { nodes.insert(str(kube::name_of(*node))); });
       for (const auto& [node, entries] : pods) nodes.insert(node);
     }
-    Gather gather(context_.loop, finished);
+    Gather gather(context_.loop, std::move(finished));
     for (const std::string& node : nodes) {
       if (node.empty()) continue;
       const Eligibility fit = eligibility(*set, context_.nodes.get(node));
