@@ -113,6 +113,32 @@ Json strict_scalar(const std::string& text) {
   return number.is_number() ? number : plain_scalar(text);
 }
 
+// How many bytes the character at the beginning of `text` has; 0 where it is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+  }
+  // Too long for what they say, surrogates, and beyond the last character.
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f))
+    return 0;
+  return length;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 struct Converter {
   YamlDocument& document;
   bool strict = false;  // see yaml_api.h
@@ -121,8 +147,8 @@ struct Converter {
 
   Result<Json> convert(const YAML::Node& node, const std::string& path, std::size_t depth) {
     if (depth > kMaxDepth)
-      return too_much(node, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
-    if (++nodes > kMaxNodes) return too_much(node, "more than " + std::to_string(kMaxNodes) + " nodes");
+      return fault_at(node, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (++nodes > kMaxNodes) return fault_at(node, "more than " + std::to_string(kMaxNodes) + " nodes");
     if ((path_bytes += path.size()) > kMaxPathBytes)
       return fail(Code::kInvalid, "keys are too long for so many nodes");
     if (node.Mark().line >= 0) document.lines.emplace(path, node.Mark().line + 1);
@@ -131,6 +157,8 @@ struct Converter {
       case YAML::NodeType::Null:
         return Json(nullptr);
       case YAML::NodeType::Scalar:
+        // UTF-32 can say what is no character.
+        if (!is_utf8(node.Scalar())) return fault_at(node, "no character of Unicode");
         return scalar(node);
       case YAML::NodeType::Sequence: {
         JsonArray array;
@@ -147,7 +175,7 @@ struct Converter {
     return Json(nullptr);
   }
 
-  static std::unexpected<Error> too_much(const YAML::Node& node, const std::string& what) {
+  static std::unexpected<Error> fault_at(const YAML::Node& node, const std::string& what) {
     const int line = node.Mark().line;
     return fail(Code::kInvalid, (line >= 0 ? "line " + std::to_string(line + 1) + ": " : "") + what);
   }
@@ -179,6 +207,7 @@ struct Converter {
         return fail(Code::kInvalid,
                     "line " + std::to_string(pair.first.Mark().line + 1) + ": a key must be plain text");
       }
+      if (!is_utf8(pair.first.Scalar())) return fault_at(pair.first, "no character of Unicode");
       const std::string key = key_text(pair.first);
       if (key == "<<" && pair.first.Tag() != "!") {
         merged.push_back(pair.second);
@@ -236,6 +265,11 @@ bool plain_is_safe(std::string_view text) {
   return true;
 }
 
+// Within quotes, as JSON; what JSON lets stand and YAML does not is escaped too.
+std::string quoted(std::string_view text) {
+  return replace_all(boost::json::serialize(Json(text)), "\x7f", "\\u007f");
+}
+
 // Block text only within a map or list: at the top its lines would stand where the document's own marks do.
 void emit_string(std::string& out, std::string_view text, int indent) {
   const bool block = indent > 0 && text.find('\n') != std::string_view::npos &&
@@ -245,7 +279,8 @@ void emit_string(std::string& out, std::string_view text, int indent) {
     std::size_t trailing = 0;
     while (trailing < text.size() && text[text.size() - 1 - trailing] == '\n') ++trailing;
     bool printable = true;
-    for (char c : text) printable = printable && (c == '\n' || static_cast<unsigned char>(c) >= ' ');
+    for (char c : text)
+      printable = printable && (c == '\n' || (static_cast<unsigned char>(c) >= ' ' && c != 0x7f));
     if (printable && trailing <= 1) {
       out += trailing ? "|" : "|-";
       for (const auto& line : split(text.substr(0, text.size() - trailing), '\n')) {
@@ -258,7 +293,7 @@ void emit_string(std::string& out, std::string_view text, int indent) {
   if (plain_is_safe(text)) {
     out += text;
   } else {
-    out += boost::json::serialize(Json(text));
+    out += quoted(text);
   }
 }
 
@@ -282,7 +317,7 @@ void emit_value(std::string& out, const Json& value, int indent) {
 
 // With its colon, on one line. YAML reads a key without its question mark only up to 1,024 characters.
 void emit_key(std::string& out, std::string_view key, const std::string& pad) {
-  const std::string text = plain_is_safe(key) ? std::string(key) : boost::json::serialize(Json(key));
+  const std::string text = plain_is_safe(key) ? std::string(key) : quoted(key);
   constexpr std::size_t kLongest = 1000;
   out += text.size() > kLongest ? "? " + text + "\n" + pad + ":" : text + ":";
 }
@@ -312,23 +347,6 @@ void emit(std::string& out, const Json& value, int indent, bool in_list) {
       }
     }
   }
-}
-
-// How many bytes the character at the beginning of `text` has; 0 where it is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-  }
-  // Too long for what they say, surrogates, and beyond the last character.
-  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
-      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f))
-    return 0;
-  return length;
 }
 
 // yaml-cpp 0.7 never ends on text that has a lone ',' or ']' where a document begins: it makes one empty

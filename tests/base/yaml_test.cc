@@ -118,6 +118,24 @@ TEST(base, yaml_says_where_a_byte_is_that_cannot_be) {
             "taken");
 }
 
+TEST(base, yaml_takes_and_writes_characters_only) {
+  // UTF-32 beyond the last character, as a value and as a key; and half of a pair.
+  const std::string key = {"\0\0\xfe\xffnx\x1b\x1b\0\0\0:\0\0\0 \0\0\0b", 20};
+  for (const std::string& text : {key.substr(0, 8), key}) {
+    const auto read = parse_yaml(text, "v.yaml");
+    ASSERT_FALSE(read) << text.size();
+    EXPECT_EQ(read.error().text(), "read 'v.yaml': line 1: no character of Unicode");
+  }
+  EXPECT_FALSE(parse_yaml("a: \"\\ud800\"", "v.yaml"));
+  // What stands in a text by an escape is written by one.
+  for (const char* text : {"\x7f", "a\x7f\n", "a\n\x7f", "\x1b[0m"}) {
+    const Json value = JsonObject{{"k", text}, {text, JsonArray{Json(text)}}};
+    const auto again = parse_yaml(to_yaml(value), "again.yaml");
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_EQ(again->front().value, value) << to_yaml(value);
+  }
+}
+
 TEST(base, yaml_says_more_of_what_is_wrong_than_its_library) {
   const auto why = [](const std::string& text) { return parse_yaml(text, "f.yaml").error().text(); };
   EXPECT_TRUE(why("a:\n\tb: c\n").ends_with("(the line is indented by a tab, which YAML does not allow)"));
