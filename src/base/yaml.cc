@@ -256,6 +256,7 @@ bool plain_is_safe(std::string_view text) {
       !is_uuid(text))
     return false;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`.+").find(text[0]) != std::string_view::npos) return false;
+  if (text.starts_with("\xef\xbb\xbf")) return false;  // taken for the mark of UTF-8 where a file begins so
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c < ' ' || c == 0x7f) return false;

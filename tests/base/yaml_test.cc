@@ -128,11 +128,14 @@ TEST(base, yaml_takes_and_writes_characters_only) {
   }
   EXPECT_FALSE(parse_yaml("a: \"\\ud800\"", "v.yaml"));
   // What stands in a text by an escape is written by one.
-  for (const char* text : {"\x7f", "a\x7f\n", "a\n\x7f", "\x1b[0m"}) {
+  for (const char* text : {"\x7f", "a\x7f\n", "a\n\x7f", "\x1b[0m", "\xef\xbb\xbf["}) {
     const Json value = JsonObject{{"k", text}, {text, JsonArray{Json(text)}}};
     const auto again = parse_yaml(to_yaml(value), "again.yaml");
     ASSERT_TRUE(again) << again.error().text();
     EXPECT_EQ(again->front().value, value) << to_yaml(value);
+    const auto alone = parse_yaml(to_yaml(Json(text)), "alone.yaml");
+    ASSERT_TRUE(alone) << alone.error().text();
+    EXPECT_EQ(alone->front().value, Json(text));
   }
 }
 
