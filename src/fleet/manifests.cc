@@ -105,16 +105,19 @@ Result<> wait_established(Loop& loop, kube::Client& client, std::size_t wanted,
 namespace {
 
 // Deletes all of `objects` at once and waits until each is gone: a deleted object stays while somebody has
-// still to let it go, which a watch of that one object tells.
+// still to let it go, which a watch of that one object tells. Each answer is waited for as well, or the
+// request might still meet an object that is made next.
 Result<> remove_some(Loop& loop, kube::Client& client, const std::vector<Json>& objects, Duration limit) {
   std::optional<Error> first;
   std::vector<std::unique_ptr<kube::Informer>> watches;
   std::vector<Handle> handles(objects.size());
+  std::size_t answers = 0;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const kube::Resource type = TRY(resource_of(objects[i]));
     const std::string ns(type.namespaced ? kube::namespace_of(objects[i]) : std::string_view());
     handles[i] = client.remove(type, ns, kube::name_of(objects[i]), {.propagation = "Background"},
                                [&, i](kube::ApiResult<> removed) {
+                                 ++answers;
                                  if (!removed && !removed.error().not_found() && !first)
                                    first = removed.error().error("delete " + title(objects[i]));
                                });
@@ -129,9 +132,12 @@ Result<> remove_some(Loop& loop, kube::Client& client, const std::vector<Json>& 
     return (watch->synced() && watch->size() == 0) ||
            watch->fault().find("could not find the requested resource") != std::string::npos;
   };
-  const auto all_gone = [&] { return first || std::all_of(watches.begin(), watches.end(), gone); };
+  const auto all_gone = [&] {
+    return first || (answers == objects.size() && std::all_of(watches.begin(), watches.end(), gone));
+  };
   if (!loop.run_until(all_gone, limit)) {
     const auto stays = std::find_if_not(watches.begin(), watches.end(), gone) - watches.begin();
+    if (stays == std::ssize(watches)) return fail(Code::kTimeout, "delete: the API server does not answer");
     return fail(Code::kTimeout, "delete " + title(objects[static_cast<std::size_t>(stays)]) +
                                     ": it is not gone after " + format_go_duration(limit));
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/text.h"
@@ -135,13 +136,17 @@ class DemoFleet : public ::testing::Test {
     }
     return out;
   }
-  // A node's root, through one of its processes.
+  // A node's root, through one of its processes: the kubelet, since a toolkit starts the runtime anew. It is
+  // away for a moment too when it was killed; the loop is not for waiting, which may be what asks.
   fs::path root_of(const std::string& node) {
-    for (const auto& info :
-         cluster::list_fleet_processes(state_).value_or(std::vector<cluster::FleetProcessInfo>{})) {
-      if (info.role == "runtime" && info.node == node) return "/proc/" + std::to_string(info.pid) + "/root";
+    for (int turn = 0; turn < 500; ++turn) {
+      for (const auto& info :
+           cluster::list_fleet_processes(state_).value_or(std::vector<cluster::FleetProcessInfo>{})) {
+        if (info.role == "kubelet" && info.node == node) return "/proc/" + std::to_string(info.pid) + "/root";
+      }
+      std::this_thread::sleep_for(20ms);
     }
-    ADD_FAILURE() << "node " << node << " has no runtime";
+    ADD_FAILURE() << "node " << node << " has no kubelet";
     return "/nonexistent";
   }
 
